@@ -16,18 +16,22 @@ import numpy as np
 from simcore.schedule import Collective, IntArray, Op, Schedule, Step, check_n
 
 
-def _ring_reduce_scatter_steps(n: int) -> Iterator[Step]:
+def _ring_steps(n: int, first_chunk: int, op: Op) -> Iterator[Step]:
+    """In step ``s`` rank ``r`` passes chunk ``first_chunk + r - s`` to its right neighbour."""
     rank = np.arange(n)
-    right, add = (rank + 1) % n, np.full(n, Op.ADD)
+    right, ops = (rank + 1) % n, np.full(n, op)
+    around = np.concatenate([rank, rank, rank])  # a slice of it is a rotation, without arithmetic
     for step in range(n - 1):
-        yield Step(rank, right, (rank - step) % n, add)
+        first = n + first_chunk - step
+        yield Step(rank, right, around[first : first + n], ops)
+
+
+def _ring_reduce_scatter_steps(n: int) -> Iterator[Step]:
+    return _ring_steps(n, 0, Op.ADD)
 
 
 def _ring_all_gather_steps(n: int) -> Iterator[Step]:
-    rank = np.arange(n)
-    right, copy = (rank + 1) % n, np.full(n, Op.COPY)
-    for step in range(n - 1):
-        yield Step(rank, right, (rank + 1 - step) % n, copy)
+    return _ring_steps(n, 1, Op.COPY)
 
 
 def _ring_owner(n: int) -> tuple[int, ...]:
@@ -106,7 +110,7 @@ def ring(n: int) -> Schedule:
 
 
 def parameter_server(n: int, root: int = 0) -> Schedule:
-    """Central server on rank ``root``, itself a worker: all push at once, it adds, all pull at once.
+    """Central server on rank ``root``, itself a worker: all push, it adds, all pull.
 
     The server's port carries ``n-1`` buffers each way; every other port one.
 

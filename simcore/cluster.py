@@ -219,7 +219,7 @@ def presets() -> dict[str, dict[str, Any]]:
 
 
 def load_cluster(name_or_path: str, n: int) -> Cluster:
-    """A preset by name, or a JSON file by path (anything that ends in ``.json`` or holds a ``/``)."""
+    """A preset by name, or a cluster file by its path."""
     check_n(n)
     known = presets()
     if name_or_path in known:

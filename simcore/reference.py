@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from simcore.schedule import Op, Schedule, Step, chunk_bounds
@@ -21,6 +20,7 @@ Contributors = list[list[tuple[int, ...]]]
 def run(schedule: Schedule, inputs: Buffers) -> Buffers:
     """The buffers after the schedule; ``inputs`` of shape ``(n, elements)`` stay as they are.
 
+    >>> import numpy as np
     >>> from simcore.algorithms import ring
     >>> run(ring(2), np.array([[1, 2, 3], [10, 20, 30]])).tolist()
     [[11, 22, 33], [11, 22, 33]]
@@ -38,6 +38,7 @@ def history(schedule: Schedule, inputs: Buffers) -> Iterator[tuple[Buffers, Cont
     Values have shape ``(n, elements)``; ``contributors[rank][chunk]`` names the ranks whose input
     has been added into that cell, in the order in which it was.
 
+    >>> import numpy as np
     >>> from simcore.algorithms import ring
     >>> for values, who in history(ring(2), np.array([[1, 2], [10, 20]])):
     ...     print(values.tolist(), who)

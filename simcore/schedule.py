@@ -17,7 +17,7 @@ IntArray = NDArray[np.int64]
 
 
 class ScheduleError(ValueError):
-    """A schedule that does not do what it says; the message names schedule, step, rank and chunk."""
+    """A schedule that does not do what it says: schedule, step, rank, chunk, got and wanted."""
 
 
 class Op(IntEnum):
@@ -206,7 +206,8 @@ accepted: 'STEP: SRC->DST cCHUNK add|copy'
         match = _LINE.fullmatch(line.strip())
         if not match:
             raise ScheduleError(
-                f"{name}: line {number} is {line.strip()!r}; accepted: 'STEP: SRC->DST cCHUNK add|copy'"
+                f"{name}: line {number} is {line.strip()!r}; "
+                "accepted: 'STEP: SRC->DST cCHUNK add|copy'"
             )
         step, src, dst, chunk = (int(group) for group in match.groups()[:4])
         rows.append(Transfer(step, src, dst, chunk, Op[match[5].upper()]))

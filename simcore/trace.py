@@ -21,6 +21,10 @@ FloatArray = NDArray[np.float64]
 
 FORMAT = "syncscope-trace"
 VERSION = 1
+CSV_HEADER = (
+    *("source", "rank", "lane", "label", "step", "peer", "chunk", "op"),
+    *("start_s", "end_s", "bytes"),
+)
 
 
 class Source(Enum):
@@ -110,11 +114,13 @@ class Trace:
             share = np.where(length > 0, (t_s - rows.start_s) / length, t_s >= rows.start_s)
         moved = rows.nbytes * np.clip(share, 0.0, 1.0)
         rank, lane = self.spans.rank[rows.span], self.spans.lane[rows.span]
-        sent, received = (
-            np.bincount(rank[lane == which], moved[lane == which], minlength=self.n)
-            for which in (Lane.SEND, Lane.RECEIVE)
-        )
-        return sent, received
+
+        def of(which: Lane) -> FloatArray:
+            rows_of = lane == which
+            total = np.bincount(rank[rows_of], moved[rows_of], minlength=self.n)
+            return total.astype(np.float64)
+
+        return of(Lane.SEND), of(Lane.RECEIVE)
 
     def constant_rate_rows(self) -> Pieces:
         """Every span as pieces of constant rate: itself, or the parts that it is made of."""
@@ -174,7 +180,7 @@ class Trace:
         """One line per span, with a header."""
         out = io.StringIO()
         write = csv.writer(out, lineterminator="\n").writerow
-        write("source,rank,lane,label,step,peer,chunk,op,start_s,end_s,bytes".split(","))
+        write(CSV_HEADER)
         columns = (getattr(self.spans, f.name).tolist() for f in fields(Spans))
         for row, (rank, lane, step, peer, chunk, op, start_s, end_s, nbytes) in enumerate(
             zip(*columns, strict=True)
@@ -249,13 +255,13 @@ def _lists(columns: Spans | Pieces) -> dict[str, list[float]]:
     return {f.name: getattr(columns, f.name).tolist() for f in fields(columns)}
 
 
+_FLOATS = {Spans: ("start_s", "end_s"), Pieces: ("start_s", "end_s", "nbytes")}
 _T = TypeVar("_T", Spans, Pieces)
 
 
 def _columns(cls: type[_T], lists: dict[str, Any]) -> _T:
-    float_columns = {"start_s", "end_s"} | ({"nbytes"} if cls is Pieces else set())
-    arrays = {
-        f.name: np.asarray(lists[f.name], np.float64 if f.name in float_columns else np.int64)
+    arrays: dict[str, Any] = {
+        f.name: np.asarray(lists[f.name], np.float64 if f.name in _FLOATS[cls] else np.int64)
         for f in fields(cls)
     }
     lengths = {name: len(array) for name, array in arrays.items()}
