@@ -1,1 +1,55 @@
-"""The core of SyncScope: schedules, what they mean, and how long they take. NumPy only."""
+"""SyncScope's core: collective algorithms as data, what they mean, and how long they take.
+
+>>> from simcore import build_schedule, prove, simulate, uniform
+>>> schedule = build_schedule("ring", n=4)
+>>> prove(schedule)
+>>> simulate(schedule, uniform(4, 25e6), elements=2 * 2**20).trace.time_s
+0.50331648
+
+NumPy and the standard library only. What is listed in ``__all__`` is promised to stay.
+"""
+
+from simcore import reference
+from simcore.algorithms import ALGORITHMS, build_schedule
+from simcore.check import prove
+from simcore.cluster import Cluster, Port, load_cluster, presets, uniform
+from simcore.cost import ClosedForm, closed_form, lower_bound_s
+from simcore.engine import Simulation, SimulationError, SlowLink, simulate
+from simcore.schedule import (
+    Collective,
+    Op,
+    Schedule,
+    ScheduleError,
+    Transfer,
+    chunk_sizes,
+    parse_schedule,
+)
+from simcore.trace import Source, Trace
+
+__all__ = [
+    "ALGORITHMS",
+    "ClosedForm",
+    "Cluster",
+    "Collective",
+    "Op",
+    "Port",
+    "Schedule",
+    "ScheduleError",
+    "Simulation",
+    "SimulationError",
+    "SlowLink",
+    "Source",
+    "Trace",
+    "Transfer",
+    "build_schedule",
+    "chunk_sizes",
+    "closed_form",
+    "load_cluster",
+    "lower_bound_s",
+    "parse_schedule",
+    "presets",
+    "prove",
+    "reference",
+    "simulate",
+    "uniform",
+]

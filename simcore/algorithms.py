@@ -160,24 +160,47 @@ def _others(n: int, root: int) -> IntArray:
     return np.delete(np.arange(n), root)
 
 
-# What each algorithm states about its traffic: chunks that leave and enter each rank's port in a
-# step, as two integer arrays of shape (n,). Written from the definition, not from the generator,
-# so that `check.check_traffic` compares two independent statements.
+# What each algorithm states about its traffic, as pairs (sent, received) of arrays of shape (n,):
+# chunks per port in a step, and bytes per rank in all, for chunks of any sizes. Written from the
+# definitions, not from the generators, so that `check.check_traffic` compares two statements.
+
+Pair = tuple[IntArray, IntArray]
 
 
-def _one_each(n: int, step: int) -> tuple[IntArray, IntArray]:
+def _one_each(n: int, step: int) -> Pair:
     return np.ones(n, np.int64), np.ones(n, np.int64)
 
 
-def _server_loads(n: int, step: int, root: int = 0) -> tuple[IntArray, IntArray]:
-    worker_side = np.ones(n, np.int64)
-    worker_side[root] = 0
-    server_side = np.zeros(n, np.int64)
-    server_side[root] = n - 1
-    return (worker_side, server_side) if step == 0 else (server_side, worker_side)
+def _reduce_scatter_bytes(n: int, sizes: IntArray) -> Pair:
+    """A rank sends every chunk but the one it will own, and receives every chunk but its own."""
+    total, rank = sizes.sum(), np.arange(n)
+    return total - sizes[(rank + 1) % n], total - sizes[rank]
 
 
-def _copy_path_loads(n: int, step: int) -> tuple[IntArray, IntArray]:
+def _all_gather_bytes(n: int, sizes: IntArray) -> Pair:
+    """A rank sends all but what its neighbour owns, and receives all but what it owns."""
+    total, rank = sizes.sum(), np.arange(n)
+    return total - sizes[(rank + 2) % n], total - sizes[(rank + 1) % n]
+
+
+def _ring_bytes(n: int, sizes: IntArray) -> Pair:
+    halves = _reduce_scatter_bytes(n, sizes), _all_gather_bytes(n, sizes)
+    return halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
+
+
+def _server_loads(n: int, step: int, root: int = 0) -> Pair:
+    worker, server = np.ones(n, np.int64), np.zeros(n, np.int64)
+    worker[root], server[root] = 0, n - 1
+    return (worker, server) if step == 0 else (server, worker)
+
+
+def _server_bytes(n: int, sizes: IntArray, root: int = 0) -> Pair:
+    each = np.full(n, sizes.sum())
+    each[root] *= n - 1
+    return each, each
+
+
+def _copy_path_loads(n: int, step: int) -> Pair:
     root, worker = np.zeros(n, np.int64), np.zeros(n, np.int64)
     root[0] = 1
     worker[1 + step % (n - 1)] = 1
@@ -186,7 +209,7 @@ def _copy_path_loads(n: int, step: int) -> tuple[IntArray, IntArray]:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One row of the table: how to build it, what it states, and how people call it."""
+    """One row of the table: how people call it, how to build it, and what it states."""
 
     name: str
     title: str
@@ -194,56 +217,62 @@ class Algorithm:
     sent: str
     build: Callable[..., Schedule]
     stated_steps: Callable[[int], int]
-    stated_loads: Callable[..., tuple[IntArray, IntArray]]
+    stated_loads: Callable[..., Pair]
+    stated_bytes: Callable[..., Pair]
     flags: tuple[str, ...] = ()
 
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
-        "ring",
-        "Ring all-reduce",
-        "2(n-1)",
-        "2(n-1)/n S each",
-        ring,
-        lambda n: 2 * (n - 1),
-        _one_each,
+        name="ring",
+        title="Ring all-reduce",
+        steps="2(n-1)",
+        sent="2(n-1)/n S each",
+        build=ring,
+        stated_steps=lambda n: 2 * (n - 1),
+        stated_loads=_one_each,
+        stated_bytes=_ring_bytes,
     ),
     Algorithm(
-        "ring-reduce-scatter",
-        "Ring reduce-scatter",
-        "n-1",
-        "(n-1)/n S each",
-        ring_reduce_scatter,
-        lambda n: n - 1,
-        _one_each,
+        name="ring-reduce-scatter",
+        title="Ring reduce-scatter",
+        steps="n-1",
+        sent="(n-1)/n S each",
+        build=ring_reduce_scatter,
+        stated_steps=lambda n: n - 1,
+        stated_loads=_one_each,
+        stated_bytes=_reduce_scatter_bytes,
     ),
     Algorithm(
-        "ring-all-gather",
-        "Ring all-gather",
-        "n-1",
-        "(n-1)/n S each",
-        ring_all_gather,
-        lambda n: n - 1,
-        _one_each,
+        name="ring-all-gather",
+        title="Ring all-gather",
+        steps="n-1",
+        sent="(n-1)/n S each",
+        build=ring_all_gather,
+        stated_steps=lambda n: n - 1,
+        stated_loads=_one_each,
+        stated_bytes=_all_gather_bytes,
     ),
     Algorithm(
-        "ps",
-        "Central parameter server",
-        "2",
-        "root (n-1)S, others S",
-        parameter_server,
-        lambda n: 2 if n > 1 else 0,
-        _server_loads,
-        ("root",),
+        name="ps",
+        title="Central parameter server",
+        steps="2",
+        sent="root (n-1)S, others S",
+        build=parameter_server,
+        stated_steps=lambda n: 2 if n > 1 else 0,
+        stated_loads=_server_loads,
+        stated_bytes=_server_bytes,
+        flags=("root",),
     ),
     Algorithm(
-        "dp",
-        "DataParallel, copy path",
-        "2(n-1)",
-        "root (n-1)S, others S",
-        data_parallel,
-        lambda n: 2 * (n - 1),
-        _copy_path_loads,
+        name="dp",
+        title="DataParallel, copy path",
+        steps="2(n-1)",
+        sent="root (n-1)S, others S",
+        build=data_parallel,
+        stated_steps=lambda n: 2 * (n - 1),
+        stated_loads=_copy_path_loads,
+        stated_bytes=_server_bytes,
     ),
 )
 
@@ -277,11 +306,11 @@ def build_schedule(name: str, n: int, **flags: int) -> Schedule:
     'ps'
     >>> build_schedule("ring", 4, root=2)
     Traceback (most recent call last):
-    ValueError: algorithm 'ring' does not take root; ps does
+    ValueError: algorithm 'ring' does not take 'root' (ps does)
     """
     algorithm = find_algorithm(name)
     for flag in flags:
         if flag not in algorithm.flags:
             takers = ", ".join(a.name for a in ALGORITHMS if flag in a.flags)
-            raise ValueError(f"algorithm {name!r} does not take {flag}; {takers or 'none'} does")
+            raise ValueError(f"algorithm {name!r} does not take {flag!r} ({takers or 'none'} does)")
     return algorithm.build(n, **flags)

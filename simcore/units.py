@@ -27,6 +27,17 @@ _SECONDS = {
     "min": Fraction(60),
 }
 
+# Bytes of one item of the types that gradients come in.
+ITEM_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "uint8": 1,
+}
+
 SIZE_EXAMPLES = "8MiB (2**20 bytes), 100MB (10**6 bytes), 4096B"
 RATE_EXAMPLES = "200Mbit/s, 25Gbit/s, 25GB/s"
 TIME_EXAMPLES = "5us, 1.5ms, 2s"

@@ -1,0 +1,163 @@
+"""The command line's grammar: flags, units and shorthands to values. Runs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, get_args
+
+from simcore.algorithms import unknown
+from simcore.engine import SlowLink, Sync
+from simcore.units import ITEM_BYTES, parse_bytes, parse_rate, parse_time
+
+_ABOUT = "Simulate how data-parallel training synchronises gradients."
+COMMANDS = {
+    "algorithms": "list the algorithms",
+    "simulate": "time one algorithm",
+    "compare": "time all all-reduce algorithms side by side",
+}
+MAX_GPUS = 65_536
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as a ValueError."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """For argparse, which would otherwise replace a ValueError's text by its own."""
+
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def _gpus(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_GPUS:
+        raise ValueError(f"{text!r} is not a number of GPUs; accepted: 1 to {MAX_GPUS}")
+    return int(text)
+
+
+def _rank(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise ValueError(f"{text!r} is not a rank; accepted: 0 to n-1")
+    return int(text)
+
+
+def _dtype(text: str) -> str:
+    if text not in ITEM_BYTES:
+        raise ValueError(unknown("dtype", text, ITEM_BYTES))
+    return text
+
+
+def _sync(text: str) -> str:
+    if text not in get_args(Sync):
+        raise ValueError(unknown("sync", text, get_args(Sync)))
+    return text
+
+
+def _straggler(text: str) -> tuple[int, float]:
+    match = re.fullmatch(r"(\d{1,9}):(.+)", text)
+    if not match:
+        raise ValueError(f"straggler {text!r}; accepted: RANK:TIME, such as 3:2ms")
+    return int(match[1]), parse_time(match[2])
+
+
+def _slow_link(text: str) -> SlowLink:
+    match = re.fullmatch(r"(\d{1,9})->(\d{1,9}):([^@]+)(?:@(.+)\.\.(.+))?", text)
+    try:
+        factor = float(match[3]) if match else float("nan")
+    except ValueError:
+        match = None
+    if not match:
+        raise ValueError(
+            f"slow link {text!r}; accepted: SRC->DST:FACTOR or SRC->DST:FACTOR@T1..T2, "
+            "such as 0->1:0.5@1ms..2ms"
+        )
+    times = (parse_time(match[4]), parse_time(match[5])) if match[4] else ()
+    return SlowLink(int(match[1]), int(match[2]), factor, *times)
+
+
+def _trace_file(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".json", ".csv"):
+        raise ValueError(f"trace file {text!r}; accepted: a name that ends in .json or .csv")
+    if not path.parent.is_dir():
+        raise ValueError(f"trace file {text!r}: {str(path.parent)!r} is not a directory")
+    return path
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The namespace of a command line; a ValueError of one line if it is not accepted."""
+    parser = _Parser(prog="simcore", allow_abbrev=False, description=_ABOUT)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    subs = {
+        name: commands.add_parser(name, allow_abbrev=False, help=h, description=h)
+        for name, h in COMMANDS.items()
+    }
+    for sub in subs.values():
+        sub.add_argument("--json", action="store_true", help="one JSON document, nothing else")
+    subs["simulate"].add_argument("algorithm", help="a name from 'algorithms'")
+    for name in ("simulate", "compare"):
+        _add_case(subs[name])
+    _add_what_if(subs["simulate"])
+    return parser.parse_args(_normal(arguments, subs))
+
+
+def _normal(arguments: list[str], subs: dict[str, _Parser]) -> list[str]:
+    """Misspelt names get their nearest; a negative value is a value, not a flag of argparse's."""
+    command = next((text for text in arguments if not text.startswith("-")), None)
+    if command is None:
+        if not {"-h", "--help"} & set(arguments):
+            raise ValueError(f"no command; accepted: {', '.join(subs)}")
+        return arguments
+    if command not in subs:
+        raise ValueError(unknown("command", command, subs))
+    flags = sorted(subs[command]._option_string_actions)
+    joined: list[str] = []
+    for text in arguments:
+        if joined and joined[-1] in flags and re.match(r"-(\.?\d|inf|nan)", text):
+            joined[-1] += f"={text}"
+            continue
+        if text.startswith("--") and text.partition("=")[0] not in flags:
+            raise ValueError(unknown("argument", text, [f for f in flags if f.startswith("--")]))
+        joined.append(text)
+    return joined
+
+
+def _add_case(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--gpus", type=_checked(_gpus), required=True, metavar="N")
+    sub.add_argument("--size", type=_checked(parse_bytes), required=True, metavar="S", help="8MiB")
+    where = sub.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bandwidth", type=_checked(parse_rate), metavar="B", help="25Gbit/s")
+    where.add_argument("--cluster", metavar="NAME|FILE", help="a preset or a JSON file")
+    sub.add_argument("--latency", type=_checked(parse_time), metavar="L", help="5us")
+    sub.add_argument("--dtype", type=_checked(_dtype), default="float32")
+    for what in ("collective", "message"):
+        sub.add_argument(f"--launch-per-{what}", type=_checked(parse_time), metavar="T")
+
+
+def _add_what_if(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--root", type=_checked(_rank), help="the server's rank (ps)")
+    sub.add_argument("--sync", type=_checked(_sync), default="rank", help="rank|dataflow|barrier")
+    sub.add_argument(
+        "--stagger",
+        type=_checked(parse_time),
+        default=0.0,
+        metavar="T",
+        help="rank r starts r × T late",
+    )
+    many: dict[str, Any] = {"action": "append", "default": []}
+    sub.add_argument("--straggler", type=_checked(_straggler), metavar="RANK:T", **many)
+    sub.add_argument(
+        "--slow-link", type=_checked(_slow_link), metavar="SRC->DST:F[@T1..T2]", **many
+    )
+    sub.add_argument("--trace", type=_checked(_trace_file), metavar="FILE", help=".json or .csv")
