@@ -1,0 +1,176 @@
+"""Race: who finishes first, and who is the bottleneck?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from app_pages.stage import player
+from simcore.records import load_records
+from simcore.units import (
+    format_bytes,
+    format_rate,
+    format_time,
+    parse_bytes,
+    parse_rate,
+    parse_time,
+)
+from views.comparison import (
+    Measured,
+    marks,
+    measured,
+    measured_rows,
+    same_setting,
+    simulated_rows,
+)
+from views.player import Mark, PlayerLane, payload, poster_s
+from views.race import FRAME_FACTOR, HUBS, Run, Setting, headline, race
+from views.tables import markdown_table
+from views.text import Text, load_text
+
+SIZES = ("64KiB", "256KiB", "1MiB", "8MiB", "25MiB", "100MiB", "256MiB", "1GiB")
+RATES = ("100Mbit/s", "200Mbit/s", "1Gbit/s", "10Gbit/s", "25Gbit/s", "100Gbit/s", "400Gbit/s")
+LATENCIES = ("0us", "1us", "5us", "20us", "50us", "200us", "1ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that the page shows for one setting in one language; plain values, so it is cached."""
+
+    headline: str
+    player: dict[str, Any]
+    arithmetic: str
+    arithmetic_note: str
+    numbers: str
+    numbers_note: str
+    command: str
+
+
+def show(text: Text) -> None:
+    """The page."""
+    page = build(choose(text), text.language)
+    st.title(text("race.question"), anchor=False)
+    with st.container(key="headline"):
+        st.markdown(page.headline)
+    player(page.player, key="race_player")
+    st.header(text("race.closed_form"), anchor=False)
+    st.markdown(page.arithmetic)
+    st.caption(page.arithmetic_note)
+    st.header(text("race.numbers"), anchor=False)
+    st.markdown(page.numbers)
+    st.caption(page.numbers_note)
+    st.caption(text("race.run_it"))
+    st.code(page.command, language="shell")
+
+
+def choose(text: Text) -> Setting:
+    """The controls; every choice is in the URL, and a bad one there becomes the default."""
+    with st.sidebar:
+        gpus = st.slider(text("race.gpus"), 2, 16, 4, key="n", bind="query-params")
+        size = _select(text("race.size"), SIZES, "8MiB", "size")
+        rate = _select(text("race.rate"), RATES, "200Mbit/s", "rate")
+        latency = _select(text("race.latency"), LATENCIES, "0us", "latency")
+        frames = st.toggle(
+            text("race.frames"),
+            True,
+            key="frames",
+            bind="query-params",
+            help=text("race.frames_help", factor=FRAME_FACTOR),
+        )
+    return Setting(gpus, parse_bytes(size), parse_rate(rate), parse_time(latency), frames)
+
+
+def _select(label: str, options: tuple[str, ...], default: str, key: str) -> str:
+    """The options are written as on the command line, and stand so in the URL."""
+    chosen: str = st.select_slider(label, options, default, key=key, bind="query-params")
+    return chosen
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def build(setting: Setting, language: str) -> Page:
+    """Simulate, and say what there is to say."""
+    text = load_text(language)
+    runs = race(setting)
+    records = load_records()
+    found = [measured(run.name, setting, records) for run in runs]
+    lanes = [
+        _lane(run, setting, marks(near, setting, text), text)
+        for run, near in zip(runs, found, strict=True)
+    ]
+    fastest = min(runs, key=lambda run: run.time_s)
+    return Page(
+        headline(runs, setting, text),
+        payload(lanes, text, poster_s(fastest.trace)),
+        _arithmetic(runs, setting, text),
+        _arithmetic_note(setting, text),
+        _numbers(runs, found, setting, text),
+        _numbers_note(found, setting, text),
+        _command(setting),
+    )
+
+
+def _lane(run: Run, setting: Setting, found: tuple[Mark, ...], text: Text) -> PlayerLane:
+    return PlayerLane(
+        title=text(f"strategy.{run.name}"),
+        schedule=run.schedule,
+        cluster=setting.cluster(),
+        trace=run.trace,
+        lower_bound_s=run.simulation.lower_bound_s,
+        hub=HUBS.get(run.name),
+        marks=found,
+    )
+
+
+def _arithmetic(runs: Sequence[Run], setting: Setting, text: Text) -> str:
+    rows = [
+        [text(f"strategy.{run.name}"), f.symbols, f.numbers, f"**{format_time(f.time_s)}**"]
+        for run in runs
+        if (f := run.formula)
+    ]
+    n, rate = setting.gpus, format_rate(setting.data_bytes_per_s)
+    size, latency = format_bytes(setting.size_bytes), format_time(setting.latency_s)
+    numbers = f"2·{n - 1}/{n} · {size} ÷ {rate} + {latency}"
+    bound = format_time(runs[0].simulation.lower_bound_s)
+    rows.append([text("race.row_bound"), text("race.bound_symbols"), numbers, bound])
+    header = [text(f"race.{key}") for key in ("strategy", "formula", "with_numbers", "result")]
+    return markdown_table(header, rows)
+
+
+def _arithmetic_note(setting: Setting, text: Text) -> str:
+    note = text("race.closed_form_note")
+    if setting.frames:
+        line, data = format_rate(setting.bytes_per_s), format_rate(setting.data_bytes_per_s)
+        note += " " + text("race.frames_note", rate=data, line=line, factor=FRAME_FACTOR)
+    return note
+
+
+def _numbers(runs: Sequence[Run], found: Sequence[Measured], setting: Setting, text: Text) -> str:
+    header = ["", *(text(f"strategy.{run.name}") for run in runs)]
+    rows = simulated_rows(runs, setting.size_bytes, text) + measured_rows(found, text)
+    return markdown_table(header, rows)
+
+
+def _numbers_note(found: Sequence[Measured], setting: Setting, text: Text) -> str:
+    records = [record for near in found for record in near.records]
+    if not records:
+        return text("race.no_records")
+    if all(same_setting(record, setting) for record in records):
+        return text("race.same_config")
+    return text("race.other_config", row=text("race.row_measured_at"))
+
+
+def _command(setting: Setting) -> str:
+    """What measures this setting's ring on the reader's machine."""
+    size = format_bytes(setting.size_bytes).replace(" ", "")
+    bits = setting.bytes_per_s * 8
+    network = f"{bits / 1e9:g}Gbit/s" if bits >= 1e9 else f"{bits / 1e6:g}Mbit/s"
+    if setting.latency_s:
+        latency = setting.latency_s
+        network += f",{latency * 1e3:g}ms" if latency >= 1e-3 else f",{latency * 1e6:g}us"
+    return (
+        f"python -m real_gpu run ring --gpus {setting.gpus} --size {size} "
+        f"--network {network} --out ring.json"
+    )

@@ -1,0 +1,21 @@
+"""The player as a Streamlit component: registered once, mounted under a key that stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from views.player import source_text
+
+_MOUNT = st.components.v2.component(
+    "syncscope_player",
+    html='<div class="player" tabindex="0" data-testid="player"></div>',
+    css=source_text("player.css"),
+    js=source_text("player.js"),
+)
+
+
+def player(data: dict[str, Any], key: str) -> None:
+    """Show ``views.player.payload``'s data; a rerun with the same key keeps the place in time."""
+    _MOUNT(data=data, key=key)

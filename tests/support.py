@@ -1,0 +1,19 @@
+"""Helpers that several tests share."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def require(what: str, missing: str | None) -> None:
+    """Skip, with a reason a person can act on, when ``missing`` names what is not here.
+
+    Where SYNCSCOPE_REQUIRE lists ``what``, as CI does, that is a failure.
+    """
+    if missing is None:
+        return
+    if what in os.environ.get("SYNCSCOPE_REQUIRE", "").split(","):
+        pytest.fail(missing)
+    pytest.skip(missing)

@@ -1,0 +1,307 @@
+"""The page in a real Chromium: it plays, and its counters are the engine's at every moment."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import numpy as np
+import pytest
+
+from tests.support import require
+from views.race import Setting, race
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parent.parent
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WAIT_MS = 15_000
+
+
+def chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    require("browser", None if chromium() else "Chromium is not installed: apt install chromium")
+    found = importlib.util.find_spec("playwright")
+    require(
+        "browser", None if found else "Playwright is missing: pip install -r requirements-dev.txt"
+    )
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The app on a free port of this machine, as a process group that ends with the tests."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    flags = ["--server.port", str(port), "--server.headless", "true"]
+    log = tmp_path_factory.mktemp("app") / "log.txt"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "streamlit", "run", "app.py", *flags],
+            cwd=ROOT,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        wait_until_healthy(f"http://localhost:{port}/_stcore/health", server, log)
+        yield f"http://localhost:{port}"
+    finally:
+        for stop in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, stop)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(timeout=5)
+                break
+
+
+def wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up:
+        assert server.poll() is None, log.read_text()
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"the app did not start within 30 s: {log.read_text()}")
+
+
+@pytest.fixture
+def open_page(browser, address):
+    """Opens the page, and at the end holds it to silence: no complaint, no foreign request."""
+    contexts, requests, complaints = [], [], []
+
+    def open_one(width=1280, height=900, query=None, **settings):
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("websocket", lambda socket: requests.append(socket.url))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                complaints.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
+        page.goto(f"{address}/?{urlencode(query or {})}")
+        page.get_by_test_id("time").wait_for()
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert requests
+    local = ("http", "ws", "data", "blob")
+    for url in requests:
+        parts = urlsplit(url)
+        assert parts.scheme in local, url
+        assert parts.hostname in ("localhost", "127.0.0.1") or parts.scheme in ("data", "blob"), url
+
+
+READ = """player => ({
+  t: Number(player.querySelector('[data-testid="time"]').dataset.value),
+  text: player.querySelector('[data-testid="time"]').textContent,
+  playing: player.querySelector('[data-testid="play"]').dataset.playing === "true",
+  bytes: Object.fromEntries([...player.querySelectorAll(".number")].map(
+    (node) => [node.dataset.testid, [Number(node.dataset.value), node.textContent]])),
+})"""
+
+
+def read(page):
+    """Time and counters of one frame."""
+    return page.get_by_test_id("player").evaluate(READ)
+
+
+def check_counters(shown, runs, decimals=2):
+    for run in runs:
+        for way, column in zip(("sent", "received"), run.trace.bytes_at(shown["t"]), strict=True):
+            ids = [f"{way}-{run.name}-{rank}" for rank in range(run.trace.n)]
+            got = [shown["bytes"][name] for name in ids]
+            assert np.allclose([value for value, _ in got], column, rtol=1e-9, atol=1e-3), (
+                way,
+                run,
+            )
+            words = [f"{nbytes / 2**20:.{decimals}f}" for nbytes in column]
+            for (_, word), expected in zip(got, words, strict=True):
+                assert abs(float(word) - float(expected)) < 1.5 * 10**-decimals
+
+
+def scrub_to(page, share):
+    page.get_by_test_id("scrub").evaluate(
+        "(node, share) => { node.value = share; node.dispatchEvent(new Event('input')); }", share
+    )
+
+
+def wait_for(page, condition):
+    """Until the player's reading satisfies a JavaScript ``condition`` on ``r``."""
+    page.wait_for_function(
+        f"""() => {{
+          const hosts = [...document.querySelectorAll("*")].filter((node) => node.shadowRoot);
+          const player = hosts.map((h) => h.shadowRoot.querySelector(".player")).find(Boolean);
+          const r = player && ({READ})(player);
+          return r && ({condition});
+        }}"""
+    )
+
+
+def test_counters_are_the_engines_at_rest_by_step_by_scrubbing_and_while_playing(open_page):
+    page = open_page()
+    runs = race(Setting(4, 8 * 2**20, 25e6))
+    total_s = max(run.time_s for run in runs)
+    poster = read(page)
+    assert 0 < poster["t"] < min(run.time_s for run in runs)
+    assert not poster["playing"]
+    check_counters(poster, runs)
+    for share in (0.0, 0.123, 0.5, 0.77, 1.0):
+        scrub_to(page, share)
+        shown = read(page)
+        assert share * total_s <= shown["t"] <= share * total_s * 1.2  # room for measured marks
+        check_counters(shown, runs)
+    page.get_by_test_id("restart").click()
+    assert read(page)["t"] == 0
+    starts = np.unique(np.concatenate([run.trace.spans.start_s for run in runs]))
+    page.get_by_test_id("forward").click()
+    shown = read(page)
+    assert shown["t"] == pytest.approx(starts[1])
+    check_counters(shown, runs)
+    page.get_by_test_id("back").click()
+    assert read(page)["t"] == 0
+    page.get_by_test_id("play").click()
+    for _ in range(4):
+        before = read(page)
+        assert before["playing"]
+        check_counters(before, runs)
+        wait_for(page, f"r.t > {before['t']}")
+    page.get_by_test_id("play").click()
+    paused = read(page)
+    assert not paused["playing"]
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
+    assert read(page)["t"] == paused["t"]
+    page.get_by_test_id("end").click()
+    shown = read(page)
+    assert shown["t"] == total_s
+    check_counters(shown, runs)
+    assert page.locator(".lane.finished").count() == 3
+
+
+def test_keyboard_speed_and_the_end(open_page):
+    page = open_page(query={"n": 3})
+    page.get_by_test_id("player").focus()
+    page.keyboard.press("Home")
+    assert read(page)["t"] == 0
+    page.keyboard.press("ArrowRight")
+    first = read(page)["t"]
+    assert first > 0
+    page.keyboard.press("ArrowLeft")
+    assert read(page)["t"] == 0
+    page.get_by_test_id("speed").evaluate(
+        "(node) => { node.value = 4; node.dispatchEvent(new Event('input')); }"
+    )
+    page.get_by_test_id("player").focus()
+    page.keyboard.press("Space")
+    wait_for(page, "!r.playing && r.t > 0")  # sixteen times as fast: over in half a second
+    total_s = max(run.time_s for run in race(Setting(3, 8 * 2**20, 25e6)))
+    assert read(page)["t"] == pytest.approx(total_s)
+    page.keyboard.press("Home")
+    page.keyboard.press("End")
+    assert read(page)["t"] == pytest.approx(total_s)
+
+
+def test_other_settings_keep_it_playing_and_stand_in_the_url(open_page):
+    page = open_page()
+    page.get_by_test_id("speed").evaluate(
+        "(node) => { node.value = -4; node.dispatchEvent(new Event('input')); }"
+    )
+    page.get_by_test_id("play").click()
+    slider = page.get_by_role("slider", name="GPUs")
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.get_by_test_id("sent-ring-6").wait_for()
+    shown = read(page)
+    assert shown["playing"]
+    check_counters(shown, race(Setting(7, 8 * 2**20, 25e6)))
+    page.wait_for_url("**n=7**")
+
+
+def test_chinese_in_the_dark(open_page):
+    page = open_page(color_scheme="dark")
+    assert page.get_by_test_id("player").get_attribute("data-scheme") == "dark"
+    assert page.evaluate("document.documentElement.lang") == "en"
+    page.get_by_text("中文", exact=True).click()
+    page.get_by_role("heading", name="谁最先完成").wait_for()
+    page.wait_for_function("document.documentElement.lang === 'zh-CN'")
+    caption = page.get_by_test_id("caption-ring").inner_text()
+    assert caption.startswith("第 2 步，共 6 步：")
+
+
+@pytest.mark.parametrize("n", [4, 16])
+def test_a_phone_needs_no_sideways_scrolling(open_page, n):
+    page = open_page(width=390, height=844, query={"n": n, "lang": "中文"})
+    too_wide = """() => {
+      const roots = [document, ...[...document.querySelectorAll("*")].map((e) => e.shadowRoot)];
+      const main = document.querySelector('[data-testid="stMain"]');
+      return [document.documentElement.scrollWidth - innerWidth,
+        main.scrollWidth - main.clientWidth,
+        ...roots.filter(Boolean).flatMap((root) => [...root.querySelectorAll(".player, .player *")])
+          .map((node) => node.getBoundingClientRect().right - innerWidth)];
+    }"""
+    assert max(page.evaluate(too_wide)) <= 0.5
+
+
+def test_reduced_motion_shows_only_the_moments_at_which_something_happens(open_page):
+    page = open_page(reduced_motion="reduce")
+    runs = race(Setting(4, 8 * 2**20, 25e6))
+    spans = [run.trace.spans for run in runs]
+    events = np.concatenate([[0.0], *(np.r_[s.start_s, s.end_s] for s in spans)])
+    page.get_by_test_id("restart").click()
+    page.get_by_test_id("play").click()
+    for _ in range(3):
+        shown = read(page)
+        assert np.abs(events - shown["t"]).min() < 1e-9
+        check_counters(shown, runs)
+        wait_for(page, f"r.t > {shown['t']}")
+
+
+def test_names_for_those_who_do_not_see(open_page):
+    page = open_page()
+    for name in ("Play", "To the start", "Previous event", "Next event", "To the end"):
+        page.get_by_role("button", name=name, exact=True).wait_for()
+    page.get_by_role("slider", name="Time", exact=True).wait_for()
+    page.get_by_role("region", name="Ring", exact=True).wait_for()
+    assert page.get_by_test_id("caption-ps").get_attribute("aria-live") == "polite"
+    assert json.dumps(read(page)["bytes"])

@@ -1,0 +1,250 @@
+"""What the player is given equals the trace, and what it makes of it equals the trace's own."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import re
+import shutil
+import string
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simcore.algorithms import build_schedule
+from simcore.cluster import uniform
+from simcore.engine import simulate
+from tests.support import require
+from views.player import PlayerLane, payload, source_text
+from views.race import HUBS, STRATEGIES, Setting, headline, race
+from views.text import LANGUAGES, load_text
+
+MIB = 2**20
+
+
+def lane(name: str, n: int, elements: int, latency_s: float = 0.0, starts_s=None) -> PlayerLane:
+    cluster = uniform(n, 25e6, latency_s)
+    schedule = build_schedule(name, n)
+    run = simulate(schedule, cluster, elements, starts_s=starts_s)
+    return PlayerLane(
+        name, schedule, cluster, run.trace, run.lower_bound_s, hub=HUBS.get(schedule.name)
+    )
+
+
+LANES = [
+    lane(name, n, elements, latency_s)
+    for name in STRATEGIES
+    for n, elements, latency_s in [
+        (2, 1000, 0.0),
+        (3, 1001, 1e-3),
+        (4, 2 * MIB, 0.0),
+        (16, 7, 1e-4),
+    ]
+] + [lane("ps", 4, 100_000, 1e-3, starts_s=np.arange(4) * 7e-3)]
+
+
+@pytest.mark.parametrize("module", ["text", "player", "race", "comparison", "tables"])
+def test_the_examples_in_docstrings_run(module):
+    result = doctest.testmod(importlib.import_module(f"views.{module}"))
+    assert result.failed == 0
+
+
+def test_every_transfer_has_both_its_spans():
+    for given in LANES:
+        trace, sent = given.trace, payload([given], load_text("en"), 0.0)["lanes"][0]
+        columns = sent["transfers"]
+        assert len(trace.spans) == 2 * len(columns["step"])
+        assert np.bincount(columns["src"], columns["nbytes"], given.trace.n).tolist() == (
+            trace.sent_bytes.tolist()
+        )
+        lengths = np.subtract(columns["send_end_s"], columns["send_start_s"])
+        assert np.allclose(
+            lengths, np.subtract(columns["receive_end_s"], columns["receive_start_s"])
+        )
+        assert max(columns["receive_end_s"]) == pytest.approx(trace.time_s, rel=1e-12)
+        assert max(columns["contributions"]) == trace.n
+
+
+def test_three_lanes_of_sixteen_gpus_fit_the_budget():
+    lanes = [lane(name, 16, 16 * MIB + 3, 1e-6) for name in STRATEGIES]
+    text = json.dumps(payload(lanes, load_text("zh"), 0.0), allow_nan=False)
+    assert len(text.encode()) < 500_000
+
+
+def placeholders(phrase: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(phrase) if name}
+
+
+def test_languages_have_the_same_phrases_with_the_same_placeholders():
+    english, chinese = (load_text(language).phrases for language in LANGUAGES)
+    assert list(english) == list(chinese)
+    for key, phrase in english.items():
+        assert placeholders(phrase) == placeholders(chinese[key]), key
+        assert phrase.strip()
+        assert chinese[key].strip()
+
+
+def test_every_phrase_is_used_and_every_used_phrase_is_there():
+    root = Path(__file__).parent.parent
+    sources = [*root.glob("views/*.py"), *root.glob("app_pages/*.py"), root / "app.py"]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    script = source_text("player.js")
+    families = ("strategy.", "phase.", "race.row_", "race.mark_", "player.single_", "player.each_")
+    for key in load_text("en").phrases:
+        short = key.removeprefix("player.")
+        used = f'"{key}"' in code or (short != key and f'"{short}"' in script)
+        in_list = key.startswith("race.") and f'"{key.removeprefix("race.")}"' in code
+        icon = short in ("idle_one", "restart", "back", "forward", "end") and short in script
+        assert used or in_list or icon or key.startswith(families), key
+    for key in re.findall(r'\btext\("([a-z_.]+)"', code):
+        assert key in load_text("en").phrases
+
+
+def test_chinese_and_latin_do_not_touch():
+    assert load_text("zh")("race.win", winner="环形 all-reduce", time="5 ms", others="") == (
+        "环形 all-reduce 用时 5 ms；"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "starts", "holds"),
+    [
+        (Setting(4, 8 * MIB, 25e6), "The ring is done in 526.3 ms;", "3 times each way"),
+        (Setting(2, 8 * MIB, 25e6), "The ring is done in 350.8 ms;", "both directions at once"),
+        (Setting(8, 65536, 12.5e9, 1e-3), "The central server is done in", "14 messages in a row"),
+        (Setting(4, 65536, 25e6, 4e-3), "The central server is done in", "copies go one after"),
+        (Setting(2, 65536, 50e9, 1e-3), "All three are done in about 2.001 ms", "latency"),
+    ],
+)
+def test_the_sentence_is_right_where_the_ring_wins_and_where_it_loses(setting, starts, holds):
+    runs = race(setting)
+    sentence = headline(runs, setting, load_text("en"))
+    assert sentence.startswith(starts), sentence
+    assert holds in sentence, sentence
+    assert re.search("[\u4e00-\u9fff]", headline(runs, setting, load_text("zh")))
+
+
+@pytest.mark.parametrize("n", range(2, 17))
+def test_the_sentence_names_the_fastest_and_the_reason_everywhere(n):
+    for size_bytes in (65536, MIB, 1024 * MIB):
+        for bytes_per_s in (12.5e6, 1.25e9, 50e9):
+            for latency_s in (0.0, 5e-6, 2e-4, 1e-3):
+                setting = Setting(n, size_bytes, bytes_per_s, latency_s)
+                runs = race(setting)
+                fastest, slowest = (f(runs, key=lambda r: r.time_s) for f in (min, max))
+                sentence = headline(runs, setting, load_text("en"))
+                if slowest.time_s < 1.01 * fastest.time_s:
+                    assert latency_s * slowest.schedule.n_steps > 0.9 * slowest.time_s
+                    assert sentence.startswith("All three")
+                else:
+                    first = load_text("en")(f"strategy.{fastest.name}.inline")
+                    assert sentence.lower().startswith(f"{first.lower()} is done")
+                    loses_time_on_ports = (
+                        "GPU 0's one port carries" in sentence or "both dir" in sentence
+                    )
+                    lost_s = slowest.time_s - fastest.time_s
+                    assert loses_time_on_ports == (slowest.wire_s - fastest.wire_s >= lost_s / 2)
+
+
+SCRIPT = """
+import { readFileSync } from "node:fs";
+import { captionAt, eventTimes, layout, prepareLane, stateAt } from "./player.mjs";
+const { data, times } = JSON.parse(readFileSync(0, "utf8"));
+const lanes = data.lanes.map(prepareLane);
+const states = lanes.map((lane, i) => times[i].map((t) => {
+  const state = stateAt(lane, t);
+  return { ...state, caption: captionAt(lane, state, data.text) };
+}));
+const places = lanes.map((lane) => layout(lane.n, lane.hub));
+console.log(JSON.stringify({ states, events: eventTimes(lanes), places }));
+"""
+
+
+def in_node(tmp_path: Path, lanes: list[PlayerLane], times: list[list[float]]):
+    require(
+        "browser", None if shutil.which("node") else "node is not installed; install Node.js 18+"
+    )
+    (tmp_path / "player.mjs").write_text(source_text("player.js"), encoding="utf-8")
+    (tmp_path / "run.mjs").write_text(SCRIPT, encoding="utf-8")
+    given = json.dumps({"data": payload(lanes, load_text("en"), 0.0), "times": times})
+    done = subprocess.run(
+        ["node", "run.mjs"],
+        cwd=tmp_path,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_scripts_bytes_and_loads_equal_the_traces(tmp_path):
+    rng = np.random.default_rng(7)
+    times = [
+        [0.0, *rng.uniform(0, 1.02 * given.trace.time_s, 12).tolist(), given.trace.time_s]
+        for given in LANES
+    ]
+    answer = in_node(tmp_path, LANES, times)
+    assert any(len(given.trace.pieces) for given in LANES), "one lane has rates that change"
+    for given, moments, states in zip(LANES, times, answer["states"], strict=True):
+        for t_s, state in zip(moments, states, strict=True):
+            sent, received = given.trace.bytes_at(t_s)
+            assert np.allclose(state["sent"], sent, rtol=1e-9, atol=1e-6)
+            assert np.allclose(state["received"], received, rtol=1e-9, atol=1e-6)
+            assert max(state["sending"] + state["receiving"]) <= 1 + 1e-6
+            assert state["finished"] == (t_s >= given.trace.time_s)
+            assert state["caption"]
+            assert "{" not in state["caption"]
+            assert "undefined" not in state["caption"]
+
+
+def test_captions_say_what_happens(tmp_path):
+    lanes = [lane(name, 4, 2 * MIB) for name in STRATEGIES]
+    times = [[0.25 * run.trace.time_s, 0.75 * run.trace.time_s, run.trace.time_s] for run in lanes]
+    times[2][0] = 0.4 * lanes[2].trace.time_s  # the ring's third step
+    server, copies, ring = (
+        [state["caption"] for state in states]
+        for states in in_node(tmp_path, lanes, times)["states"]
+    )
+    full = " Its {} port is full: 33 % of it for each."
+    wait = " The other 2 GPUs wait."
+    assert server == [
+        "Step 1 of 2: GPUs 1–3 push to GPU 0 at once." + full.format("receiving"),
+        "Step 2 of 2: GPUs 1–3 pull the sum from GPU 0 at once." + full.format("sending"),
+        "Done: after 2.013 s every GPU holds the sum.",
+    ]
+    assert copies[:2] == [
+        "Step 2 of 6: GPU 2 sends its buffer to GPU 0, which adds it (3 of 4 contributions)."
+        + wait,
+        "Step 5 of 6: GPU 0 sends the sum to GPU 2." + wait,
+    ]
+    assert ring[0] == (
+        "Step 3 of 6: every GPU passes a chunk on. GPU 0 sends chunk 2 to GPU 1, "
+        "which adds it (4 of 4 contributions)."
+    )
+
+
+def test_steps_stop_where_something_starts_or_arrives(tmp_path):
+    lanes = [lane(name, 5, 12_345, 1e-4) for name in STRATEGIES]
+    events = in_node(tmp_path, lanes, [[], [], []])["events"]
+    spans = [run.trace.spans for run in lanes]
+    expected = np.unique(np.concatenate([[0.0], *(np.r_[s.start_s, s.end_s] for s in spans)]))
+    assert events == sorted(events)
+    assert events[-1] == pytest.approx(max(run.trace.time_s for run in lanes))
+    assert np.isin(np.round(events, 12), np.round(expected, 12)).all()
+
+
+def test_no_two_gpus_are_drawn_over_each_other(tmp_path):
+    for n in range(2, 17):
+        lanes = [lane(name, n, 100) for name in ("ps", "ring")]
+        for places in in_node(tmp_path, lanes, [[], []])["places"] if n in (2, 3, 9, 16) else []:
+            points = np.array([(p["x"], p["y"]) for p in places])
+            apart = np.linalg.norm(points[:, None] - points[None], axis=2) + 1e3 * np.eye(n)
+            assert apart.min() > 2 * (9 + 5)
+            assert points.min() > 10
+            assert (points < [310, 238]).all()
