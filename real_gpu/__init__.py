@@ -1,0 +1,1 @@
+"""The same schedules on real processes: launch, replay, shaped network, records."""

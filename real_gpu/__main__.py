@@ -1,0 +1,231 @@
+"""``python -m real_gpu info | run | clean``. Exit: 0; 2 bad usage or input; 1 a failed run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from real_gpu.clean import clean
+from real_gpu.info import as_text, choose_backend, info
+from real_gpu.job import ITEMSIZE, VENDOR, Case, Job, RunError, check_name, parse_network
+from real_gpu.measure import measure
+from real_gpu.recording import calibration, record_of, trace_of
+from simcore.algorithms import build_schedule, unknown
+from simcore.records import Record
+from simcore.units import format_bytes, format_rate, format_time, parse_bytes
+
+
+class Stopped(Exception):
+    """A signal asked this process to end."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say it and leave with 2."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    args = _parser().parse_args(_joined(sys.argv[1:] if arguments is None else arguments))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    try:
+        match args.command:
+            case "info":
+                found = info()
+                print(json.dumps(found, indent=1) if args.json else as_text(found))
+                return 0
+            case "clean":
+                return _clean(args.json)
+            case _:
+                return _run(args)
+    except ValueError as error:
+        return _fail(2, str(error))
+    except RunError as error:
+        return _fail(1, str(error))
+    except Stopped as signal_name:
+        return _fail(1, f"stopped by {signal_name}; every process of the run has been ended")
+
+
+def _joined(words: list[str]) -> list[str]:
+    """``--size -8MiB`` as ``--size=-8MiB``: argparse would take the value for a flag."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1].startswith("--") and re.match(r"-[\d.]", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m real_gpu", description="Schedules on real processes.")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    for name, text in (
+        ("info", "what is here, which backend a run would use, and why; what is missing"),
+        ("clean", "end what a killed run left behind"),
+    ):
+        sub = commands.add_parser(name, help=text, allow_abbrev=False)
+        sub.add_argument("--json", action="store_true")
+    run = commands.add_parser("run", help="run one collective and record it", allow_abbrev=False)
+    run.add_argument("name", metavar="NAME", help=f"an algorithm, or {', '.join(VENDOR)}")
+    run.add_argument("--gpus", required=True, metavar="N", help="ranks")
+    run.add_argument("--size", required=True, metavar="S", help="buffer, such as 8MiB")
+    run.add_argument("--dtype", default="float32", help=", ".join(ITEMSIZE))
+    run.add_argument("--backend", default="auto", help="auto, nccl or gloo")
+    run.add_argument(
+        "--network", metavar="RATE[,LATENCY]", help="shape it: 200Mbit/s or 1Gbit/s,50us"
+    )
+    run.add_argument("--runs", default="5", metavar="K", help="timed runs (5)")
+    run.add_argument("--root", metavar="R", help="the server's rank, for ps")
+    run.add_argument("--port", default="0", help="of the rendezvous; 0 is any free one")
+    run.add_argument("--trace", metavar="FILE", help="write the last run's spans as a trace")
+    run.add_argument("--out", required=True, metavar="FILE", help="write the record here")
+    run.add_argument("--json", action="store_true", help="print the record too")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    case, job = _case(args), _job(args)
+    for path in filter(None, (args.out, args.trace)):
+        if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
+            raise ValueError(
+                f"file {path!r} cannot be written; accepted: a file in a folder that exists"
+            )
+    backend = choose_backend(args.backend, job.n, job.network is not None)
+    calibrate = job.network is not None and job.n > 1
+    cases = (*((calibration(job.network),) if calibrate and job.network else ()), case)
+    job = Job(job.n, cases, backend, job.network, job.port)
+    *calibrated, result = measure(job)
+    record = record_of(
+        job,
+        case,
+        result,
+        network=args.network,
+        calibrated=calibrated[0] if calibrated else None,
+        command=_command(args),
+    )
+    if args.trace:
+        _write(args.trace, trace_of(job, case, result).to_json())
+    _write(args.out, record.to_json())
+    print(record.to_json() if args.json else _summary(record), end="" if args.json else "\n")
+    if not record.believable and record.instrument is not None:
+        reasons = "; ".join(record.instrument["reasons"])
+        raise RunError(f"{args.out} is written, but the instrument was not quiet: {reasons}")
+    return 0
+
+
+def _case(args: argparse.Namespace) -> Case:
+    """The collective asked for, or a ``ValueError`` that says what is accepted."""
+    check_name(args.name)
+    n = _whole("--gpus", args.gpus, 1)
+    nbytes = parse_bytes(args.size)
+    if args.dtype not in ITEMSIZE:
+        raise ValueError(unknown("dtype", args.dtype, ITEMSIZE))
+    itemsize = ITEMSIZE[args.dtype]
+    if nbytes % itemsize:
+        raise ValueError(
+            f"size {args.size!r} is {nbytes} bytes; accepted: a multiple of the {itemsize} bytes "
+            f"of a {args.dtype}"
+        )
+    flags = {} if args.root is None else {"root": _whole("--root", args.root, 0)}
+    if args.name not in VENDOR:
+        build_schedule(args.name, n, **flags)
+    elif flags or args.trace:
+        raise ValueError(f"{args.name} does not take {'--root' if flags else '--trace'}")
+    runs = _whole("--runs", args.runs, 1)
+    return Case(args.name, nbytes // itemsize, args.dtype, runs, flags, spans=bool(args.trace))
+
+
+def _job(args: argparse.Namespace) -> Job:
+    """Processes and network, as asked for; cases come later."""
+    backends = ("auto", "nccl", "gloo")
+    if args.backend not in backends:
+        raise ValueError(unknown("backend", args.backend, backends))
+    network = None if args.network is None else parse_network(args.network)
+    if network and args.backend == "nccl":
+        raise ValueError("--network shapes links between CPU processes; accepted: --backend gloo")
+    port = _whole("--port", args.port, 0)
+    if port > 65535:
+        raise ValueError(f"--port {args.port!r} is not a port; accepted: 0 to 65535")
+    return Job(_whole("--gpus", args.gpus, 1), (), args.backend, network, port)
+
+
+def _whole(flag: str, text: str, at_least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = at_least - 1
+    if value < at_least:
+        raise ValueError(f"{flag} {text!r}: accepted is a whole number, at least {at_least}")
+    return value
+
+
+def _command(args: argparse.Namespace) -> str:
+    """The command again, without anybody's folders."""
+    words = ["python", "-m", "real_gpu", "run", args.name]
+    for flag in ("gpus", "size", "dtype", "backend", "network", "runs", "root"):
+        if getattr(args, flag) is not None:
+            words += [f"--{flag}", getattr(args, flag)]
+    return shlex.join([*words, "--out", Path(args.out).name])
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"file {path!r} cannot be written: {error.strerror}") from None
+
+
+def _summary(record: Record) -> str:
+    rate = record.network_bytes_per_s
+    where = f"{record.backend}, ports of {format_rate(rate)}" if rate else record.backend
+    size, runs = format_bytes(record.size_bytes), record.runs_s
+    between = f"{format_time(min(runs))} to {format_time(max(runs))}"
+    lines = [
+        f"{record.name} ({record.source}), {record.gpus} ranks, {size} {record.dtype}, {where}",
+        f"measured  {format_time(record.median_s)}, median of {len(runs)} ({between})",
+    ]
+    if record.simulated and record.median_s:
+        error = record.simulated["time_s"] / record.median_s - 1
+        lines.append(f"simulated {format_time(record.simulated['time_s'])}, {error:+.1%}")
+    for title, values in (("sent", record.sent_bytes), ("on the wire", record.counter_sent_bytes)):
+        if values is not None:
+            lines.append(f"{title}: " + ", ".join(format_bytes(v) for v in values))
+    return "\n".join([*lines, *record.notes])
+
+
+def _clean(as_json: bool) -> int:
+    ended = clean()
+    if as_json:
+        print(json.dumps({"ended_processes": ended}))
+    elif ended:
+        print(f"ended {len(ended)} processes of a killed run: {', '.join(map(str, ended))}")
+    else:
+        print("nothing was left behind")
+    return 0
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)  # one is enough; ending must not be interrupted
+    raise Stopped(signal.Signals(number).name)
+
+
+def _fail(status: int, message: str) -> int:
+    print(f"python -m real_gpu: {message}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

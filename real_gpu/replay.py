@@ -1,0 +1,124 @@
+"""One rank's part in a schedule, on torch.distributed. No processes, no agreed clock."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from real_gpu.job import ITEMSIZE
+from simcore.schedule import Op, Schedule, chunk_bounds
+from simcore.trace import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A row of the schedule as this rank sees it."""
+
+    lane: Lane
+    step: int
+    peer: int
+    chunk: int
+    op: Op
+    data: torch.Tensor  # what is sent, or the scratch that is received into
+    target: torch.Tensor | None  # where an arrival is applied
+
+    @property
+    def nbytes(self) -> int:
+        """Payload."""
+        return self.data.numel() * self.data.element_size()
+
+
+def plan(schedule: Schedule, rank: int, buffer: torch.Tensor) -> list[list[Message]]:
+    """For each step that concerns this rank: all receives, then all sends, in row order.
+
+    Receives go first because Gloo's notice that a receive is posted queues behind the rank's own
+    data in the same stream: sends first would make a two-way exchange half duplex.
+    Empty chunks are not sent.
+    """
+    bounds = chunk_bounds(len(buffer), schedule.chunks).tolist()
+    steps: list[list[Message]] = []
+    most, uses = 0, []
+    for number, step in enumerate(schedule.steps()):
+        receives, sends, at = [], [], 0
+        rows = zip(*(c.tolist() for c in (step.src, step.dst, step.chunk, step.op)), strict=True)
+        for src, dst, chunk, op in rows:
+            part = buffer[bounds[chunk] : bounds[chunk + 1]]
+            if not len(part) or rank not in (src, dst):
+                continue
+            if src == rank:
+                sends.append(Message(Lane.SEND, number, dst, chunk, Op(op), part, None))
+            else:
+                receives.append((number, src, chunk, Op(op), slice(at, at + len(part)), part))
+                at += len(part)
+        uses.append((receives, sends))
+        most = max(most, at)
+    scratch = torch.empty(most, dtype=buffer.dtype, device=buffer.device)  # one for all steps
+    for receives, sends in uses:
+        arriving = [
+            Message(Lane.RECEIVE, number, peer, chunk, op, scratch[place], part)
+            for number, peer, chunk, op, place, part in receives
+        ]
+        if arriving or sends:
+            steps.append(arriving + sends)
+    return steps
+
+
+def traffic(steps: list[list[Message]]) -> dict[str, int]:
+    """Payload bytes that the plan sends and receives."""
+    lanes = {"sent": Lane.SEND, "received": Lane.RECEIVE}
+    messages = [m for step in steps for m in step]
+    return {name: sum(m.nbytes for m in messages if m.lane is lane) for name, lane in lanes.items()}
+
+
+def replay(steps: list[list[Message]]) -> list[list[float]]:
+    """Run the plan; one row per message: lane, step, peer, chunk, op, start, end, bytes.
+
+    An end is when the wait for it returned; waits go in order, so a message that ended while
+    an earlier one was waited for is shown to end with it.
+    """
+    spans: list[list[float]] = []
+    for messages in steps:
+        start_s = time.monotonic()
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend if m.lane is Lane.SEND else dist.irecv, m.data, m.peer)
+                for m in messages
+            ]
+        )
+        ends = _wait(works, len(messages))
+        for m, end_s in zip(messages, ends, strict=True):
+            spans.append([m.lane, m.step, m.peer, m.chunk, m.op, start_s, end_s, m.nbytes])
+        for m in messages:
+            if m.target is None:
+                continue
+            if m.op is Op.ADD:
+                m.target.add_(m.data)
+            else:
+                m.target.copy_(m.data)
+    return spans
+
+
+def _wait(works: list[Any], n_messages: int) -> list[float]:
+    """When each message's wait returned; NCCL returns one handle for the whole batch."""
+    ends = []
+    for work in works:
+        work.wait()
+        ends.append(time.monotonic())
+    return ends if len(ends) == n_messages else [ends[-1]] * n_messages
+
+
+def to_torch(values: Any, dtype: str, device: torch.device) -> torch.Tensor:
+    """A NumPy buffer as a tensor of the same bits; ml_dtypes' bfloat16 goes through int16."""
+    bits = torch.from_numpy(values.view(f"i{ITEMSIZE[dtype]}"))
+    return bits.view(getattr(torch, dtype)).to(device)
+
+
+def to_numpy(tensor: torch.Tensor, dtype: Any) -> Any:
+    """The inverse of ``to_torch``."""
+    size = tensor.element_size()
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
+    return tensor.cpu().view(bits).numpy().view(dtype)

@@ -1,0 +1,169 @@
+"""The command line of real_gpu: what it refuses, and what it says is here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from real_gpu import info, shaped
+from real_gpu.job import RunError, parse_network
+from real_gpu.recording import environment
+from simcore.records import read_record
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def cli(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "real_gpu", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+GOOD = {"--gpus": "2", "--size": "8MiB", "--out": "r.json"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says"),
+    [
+        ("rnig", {}, "did you mean 'ring'"),
+        ("torch.allreduce", {}, "did you mean 'torch.all_reduce'"),
+        ("ring", {"--gpus": "0"}, "--gpus '0'"),
+        ("ring", {"--gpus": "-2"}, "--gpus '-2'"),
+        ("ring", {"--gpus": "nan"}, "--gpus 'nan'"),
+        ("ring", {"--gpus": "2.5"}, "--gpus '2.5'"),
+        ("ring", {"--size": "-8MiB"}, "'-8MiB'"),
+        ("ring", {"--size": "8"}, "'8' has no unit"),
+        ("ring", {"--size": "inf"}, "'inf'"),
+        ("ring", {"--size": "6B"}, "a multiple of the 4 bytes"),
+        ("ring", {"--dtype": "float23"}, "did you mean 'float32'"),
+        ("ring", {"--backend": "mpi"}, "unknown backend 'mpi'"),
+        ("ring", {"--network": "200"}, "'200' has no unit"),
+        ("ring", {"--network": "0Gbit/s"}, "above zero"),
+        ("ring", {"--network": "1Tbit/s"}, "1Mbit/s to 10Gbit/s"),
+        ("ring", {"--network": "1Gbit/s,50"}, "'50' has no unit"),
+        ("ring", {"--network": "1Gbit/s", "--backend": "nccl"}, "--backend gloo"),
+        ("ring", {"--runs": "0"}, "--runs '0'"),
+        ("ring", {"--root": "1"}, "does not take 'root'"),
+        ("ps", {"--root": "2"}, "from 0 to 1"),
+        ("torch.all_reduce", {"--root": "1"}, "does not take --root"),
+        ("torch.all_reduce", {"--trace": "t.json"}, "does not take --trace"),
+        ("ring", {"--port": "66660"}, "--port '66660'"),
+        ("ring", {"--out": "no/such/folder/r.json"}, "no/such/folder/r.json"),
+        ("ring", {"--out": "."}, "'.'"),
+        ("ring", {"--speed": "9"}, "--speed"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(name, changes, says, tmp_path):
+    flags = [word for pair in (GOOD | changes).items() for word in pair]
+    done = cli("run", name, *flags, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert says in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [(), ("rnu",), ("run",), ("run", "ring"), ("info", "--jsn")])
+def test_bad_usage_is_one_line_and_status_2(words):
+    done = cli(*words)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_too_many_ranks_is_a_refused_run(tmp_path):
+    done = cli("run", "ring", "--gpus", "1000", "--size", "8B", "--out", "r.json", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1000 ranks are more than this machine bears" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_command_line_does_not_pay_for_torch():
+    code = "import sys, real_gpu.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False).returncode == 0
+
+
+def test_info_says_which_backend_and_why():
+    done = cli("info", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["why"]
+    assert found["backend"] in ("gloo", "nccl", None)
+    assert cli("info").stdout.splitlines()[0].startswith("backend: ")
+
+
+def test_info_and_run_without_torch(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "torch" else real(name, *a)
+    )
+    found = info.info()
+    assert found["backend"] is None
+    assert "pip install torch" in found["missing"][0]
+    assert "pip install torch" in info.as_text(found).splitlines()[0]
+    with pytest.raises(RunError, match="pip install torch"):
+        info.choose_backend("auto", 2, shaped=False)
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_a_shaped_network_is_for_linux(monkeypatch, platform):
+    monkeypatch.setattr(shaped.sys, "platform", platform)
+    assert shaped.why_not() == f"a shaped network needs Linux, this is {platform}"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks for what Linux refuses")
+def test_a_machine_that_refuses_namespaces_is_told_so_with_its_own_words(monkeypatch):
+    pytest.importorskip("pyroute2", reason="pip install pyroute2")
+    refuse = ["sh", "-c", "echo 'unshare failed: Operation not permitted' >&2; exit 1"]
+    monkeypatch.setattr(shaped, "namespace_command", lambda: refuse)
+    assert "does not allow a shaped network (unshare failed" in str(shaped.why_not())
+    monkeypatch.setattr(shaped, "namespace_command", lambda: ["no-such-command"])
+    assert "util-linux" in str(shaped.why_not())
+
+
+def test_the_backend_is_chosen_from_what_is_here(monkeypatch):
+    pytest.importorskip("torch", reason="pip install torch")
+    four = info.Torch("2.13", ("GPU",) * 4, "2.30.7", True)
+    monkeypatch.setattr(info, "torch_here", lambda: four)
+    monkeypatch.setattr(info, "_may_have_gpu", lambda: True)
+    assert info.choose_backend("auto", 4, shaped=False) == "nccl"
+    assert info.choose_backend("auto", 4, shaped=True) == "gloo"
+    assert info.choose_backend("auto", 5, shaped=False) == "gloo"
+    assert info.choose_backend("gloo", 4, shaped=False) == "gloo"
+    with pytest.raises(RunError, match="4 CUDA devices are here; use --backend gloo"):
+        info.choose_backend("nccl", 5, shaped=False)
+
+
+@pytest.mark.gloo
+def test_one_rank_alone_runs_and_says_that_it_talks_to_nobody(tmp_path):
+    pytest.importorskip("torch", reason="pip install torch")
+    out = ("--out", "r.json", "--json")
+    done = cli("run", "ring", "--gpus", "1", "--size", "1KiB", *out, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = read_record(tmp_path / "r.json")
+    assert json.loads(done.stdout) == json.loads(record.to_json())
+    assert record.sent_bytes == (0,)
+    assert "no communication" in record.notes[-1]
+    assert "/" not in record.environment["command"]
+
+
+def test_an_environment_holds_no_names():
+    from real_gpu.job import Job
+
+    assert set(environment(Job(1, ()), "c")["machine"]) == {"system", "kernel", "cpu", "cores"}
+
+
+def test_networks_are_read_with_their_units():
+    assert parse_network("1Gbit/s,1.5ms").latency_s == 0.0015

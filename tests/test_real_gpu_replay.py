@@ -1,0 +1,130 @@
+"""Replays on real processes are the reference, bit for bit; and the check of that can fail."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from real_gpu import data
+from real_gpu.job import ITEMSIZE, Case, Job, RunError, replayed_schedule
+from real_gpu.measure import check_bearable, measure
+from real_gpu.recording import record_of, trace_of
+from simcore import reference
+from simcore.algorithms import ALGORITHMS, build_schedule
+from simcore.records import record_from_json
+from simcore.schedule import Op
+from simcore.trace import Source, Trace
+from tests.support import require
+
+NAMES = [a.name for a in ALGORITHMS]
+
+
+@pytest.fixture
+def gloo():
+    absent = [p for p in ("torch", "ml_dtypes", "psutil") if importlib.util.find_spec(p) is None]
+    require("gloo", f"pip install {' '.join(absent)}" if absent else None)
+
+
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+@pytest.mark.parametrize("name", NAMES)
+def test_expected_is_the_reference_whatever_the_blocks(name, dtype, monkeypatch):
+    monkeypatch.setattr(data, "_BLOCK_ELEMENTS", 7)
+    for n, elements in ((1, 5), (3, 0), (3, 2), (4, 50)):
+        schedule = build_schedule(name, n)
+        whole = np.stack([data.inputs(rank, 0, elements, dtype) for rank in range(n)])
+        wanted = reference.run(schedule, whole)
+        for rank in range(n):
+            got = data.expected(schedule, rank, elements, dtype)
+            assert data.first_difference(got, wanted[rank], schedule) is None
+
+
+def test_inputs_tell_ranks_places_and_orders_apart():
+    values = [data.inputs(rank, 0, 1000, "float32") for rank in range(3)]
+    assert len(np.unique(values)) > 2990
+    forth, back = values[0] + values[1] + values[2], values[2] + values[1] + values[0]
+    assert np.any(forth != back)
+    assert np.array_equal(data.inputs(1, 10, 20, "float32"), values[1][10:20])
+
+
+def test_a_single_wrong_bit_is_found_and_named():
+    schedule = build_schedule("ring", 2)
+    wanted = data.expected(schedule, 0, 10, "float32")
+    got = wanted.copy()
+    got.view(np.uint32)[7] ^= 1
+    found = data.first_difference(got, wanted, schedule)
+    assert found is not None
+    assert found.startswith("chunk 1, element 2 of it: got ")
+    assert str(wanted[7]) in found
+
+
+@pytest.mark.gloo
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_every_algorithm_and_type_is_bit_equal(n, gloo):
+    """Each rank compares every run with the reference; a difference would raise."""
+    sizes = (n - 1, 40_003)
+    cases = [Case(name, e, dtype, runs=1) for name in NAMES for dtype in ITEMSIZE for e in sizes]
+    cases += [Case("ring", 0, runs=1), Case("ps", 11, runs=1, flags={"root": n - 1})]
+    cases += [Case("torch.all_reduce", 40_003, dtype, runs=1) for dtype in ITEMSIZE]
+    spans = replace(cases[1], spans=True)
+    job = Job(n, (*cases, spans))
+    results = measure(job)
+    for case, result in zip(job.cases, results, strict=True):
+        assert len(result.runs_s) == 1
+        assert result.runs_s[0] > 0
+        if result.payload is None:
+            assert case.name == "torch.all_reduce"
+            continue
+        moved = _payload(case, n)
+        assert [p["sent"] for p in result.payload] == moved[0]
+        assert [p["received"] for p in result.payload] == moved[1]
+    _check_trace(trace_of(job, spans, results[-1]), n)
+    _check_record(job, cases[1], results[1])
+
+
+def _payload(case: Case, n: int) -> tuple[list[int], list[int]]:
+    schedule = replayed_schedule(case, n)
+    sizes = np.array_split(np.arange(case.elements), schedule.chunks)
+    sent, received = [0] * n, [0] * n
+    for t in schedule:
+        sent[t.src] += len(sizes[t.chunk]) * ITEMSIZE[case.dtype]
+        received[t.dst] += len(sizes[t.chunk]) * ITEMSIZE[case.dtype]
+    return sent, received
+
+
+def _check_trace(trace: Trace, n: int) -> None:
+    again = Trace.from_json(trace.to_json())
+    assert again.source is Source.REPLAYED
+    rows = {again.spans.label(row) for row in range(len(again.spans))}
+    assert rows == {str(t) for t in build_schedule("ring", n)}
+    assert len(again.spans) == 2 * len(rows)
+    assert np.all(again.spans.start_s >= 0)
+    assert np.all(again.spans.end_s >= again.spans.start_s)
+    assert np.all(again.spans.end_s <= again.time_s)
+
+
+def _check_record(job, case, result) -> None:
+    record = record_of(job, case, result, network=None, calibrated=None, command="none")
+    assert record_from_json(record.to_json()) == record
+    assert record.simulated is None
+    assert "not known" in record.notes[0]
+
+
+@pytest.mark.gloo
+def test_a_replay_of_other_rows_is_caught(gloo):
+    """The check itself is checked: replay a mutant, hold it to the true reference."""
+    rows = list(build_schedule("ring", 2))
+    rows[-1] = replace(rows[-1], op=Op.ADD)
+    mutant = Case("ring", 1001, program="\n".join(map(str, rows)))
+    with pytest.raises(RunError, match=r"ring gave a wrong result: rank \d, chunk \d, .*wanted"):
+        measure(Job(2, (Case("ring", 1001, runs=1), mutant)))
+
+
+def test_more_than_the_machine_bears_is_refused():
+    pytest.importorskip("psutil", reason="pip install psutil")
+    with pytest.raises(RunError, match="65 ranks are more"):
+        check_bearable(Job(65, ()))
+    with pytest.raises(RunError, match="GB of memory"):
+        check_bearable(Job(64, (Case("ring", 10**12),)))
