@@ -7,6 +7,7 @@ was given and what is accepted.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -97,7 +98,7 @@ def _compare(args: argparse.Namespace) -> list[dict[str, Any]]:
             run = simulate(schedule, cluster, elements, item, keep="totals")
             form = closed_form(algorithm.name, cluster, elements, item)
             rows.append(_document(args, run, form))
-    return sorted(rows, key=lambda row: float(row["time_s"]))
+    return sorted(rows, key=lambda row: float(f"{row['time_s']:.9g}"))  # rounding decides no race
 
 
 def _document(args: argparse.Namespace, run: Simulation, form: ClosedForm | None) -> dict[str, Any]:
@@ -231,4 +232,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without our ⌈ shows ? instead
+        sys.stdout.reconfigure(errors="replace")
     sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -82,15 +83,18 @@ def _slow_link(text: str) -> SlowLink:
             f"slow link {text!r}; accepted: SRC->DST:FACTOR or SRC->DST:FACTOR@T1..T2, "
             "such as 0->1:0.5@1ms..2ms"
         )
-    times = (parse_time(match[4]), parse_time(match[5])) if match[4] else ()
-    return SlowLink(int(match[1]), int(match[2]), factor, *times)
+    try:
+        times = (parse_time(match[4]), parse_time(match[5])) if match[4] else ()
+        return SlowLink(int(match[1]), int(match[2]), factor, *times)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
 
 
 def _trace_file(text: str) -> Path:
     path = Path(text)
     if path.suffix not in (".json", ".csv"):
         raise ValueError(f"trace file {text!r}; accepted: a name that ends in .json or .csv")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # unlike Path's, takes a name of any length
         raise ValueError(f"trace file {text!r}: {str(path.parent)!r} is not a directory")
     return path
 
@@ -109,7 +113,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name in ("simulate", "compare"):
         _add_case(subs[name])
     _add_what_if(subs["simulate"])
-    return parser.parse_args(_normal(arguments, subs))
+    args, left = parser.parse_known_args(_normal(arguments, subs))
+    if left:
+        raise ValueError(f"unexpected argument {left[0]!r}; accepted: see '{args.command} --help'")
+    return args
 
 
 def _normal(arguments: list[str], subs: dict[str, _Parser]) -> list[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -140,7 +142,7 @@ wire_time_per_payload_byte, counter_bytes_per_payload_byte, ack_bytes_per_receiv
     try:
         ports = _ports(document, n)
         times = {
-            f"{t}_s": _time(document, t)
+            f"{t}_s": _quantity(document, t, parse_time, "0")
             for t in ("latency", *map(_launch, ("collective", "message")))
         }
         factors = {name: _number(document, name) for name in _FACTORS if name in document}
@@ -168,7 +170,7 @@ def _ports(document: dict[str, Any], n: int) -> tuple[Port, ...]:
     if fixed is not None and fixed != n:
         raise ValueError(f"field 'gpus' is {fixed}, but {n} GPUs were asked for")
     if "bandwidth" in document:
-        rate = parse_rate(_text(document, "bandwidth", ""))
+        rate = _quantity(document, "bandwidth", parse_rate)
         return (Port(rate, rate),) * n
     rows = document["ports"]
     if not isinstance(rows, list) or len(rows) != n:
@@ -181,7 +183,7 @@ def _ports(document: dict[str, Any], n: int) -> tuple[Port, ...]:
                 f"field 'ports', entry {number} is {row!r}; accepted is {_FIELDS['ports']}"
             )
         try:
-            ports.append(Port(*(parse_rate(_text(row, key, "")) for key in ("send", "receive"))))
+            ports.append(Port(*(_quantity(row, key, parse_rate) for key in ("send", "receive"))))
         except ValueError as error:
             raise ValueError(f"field 'ports', entry {number}: {error}") from None
     return tuple(ports)
@@ -195,20 +197,24 @@ def _text(document: dict[str, Any], name: str, default: str) -> str:
     return value
 
 
-def _time(document: dict[str, Any], name: str) -> float:
+def _quantity(
+    document: dict[str, Any], name: str, parse: Callable[[str], float], default: str = ""
+) -> float:
+    text = _text(document, name, default)
     try:
-        return parse_time(_text(document, name, "0"))
+        return parse(text)
     except ValueError as error:
-        raise ValueError(
-            f"field {name!r}: {error}" if "field" not in str(error) else error
-        ) from None
+        raise ValueError(f"field {name!r}: {error}") from None
 
 
 def _number(document: dict[str, Any], name: str) -> float:
     value = document[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"field {name!r} is {value!r}; accepted is {_FIELDS[name]}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
 
 
 def presets() -> dict[str, dict[str, Any]]:
@@ -225,14 +231,15 @@ def load_cluster(name_or_path: str, n: int) -> Cluster:
     if name_or_path in known:
         return cluster_from_dict(known[name_or_path], n, f"preset {name_or_path!r}")
     path = Path(name_or_path)
-    if path.suffix != ".json" and not path.exists():
+    # os.path's, unlike Path's, takes a name of any length.
+    if path.suffix != ".json" and not os.path.exists(name_or_path):
         names = [*known, "or a .json file"]
         raise ValueError(unknown("cluster", name_or_path, names))
     try:
         document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except OSError as error:
         raise ValueError(f"cluster file {name_or_path!r}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"cluster file {name_or_path!r} is not JSON: {error}") from None
     return cluster_from_dict(document, n, f"cluster file {name_or_path!r}")
 

@@ -1,7 +1,7 @@
 """Closed forms and lower bounds, each with where it holds. No events.
 
-α is the latency of a message, λ what issuing one costs its sender, B a port's payload rate,
-S the buffer in bytes, n the ranks.
+α is the latency of a message, λ what issuing one costs its sender, λ₀ what the collective costs
+once, B a port's payload rate, S the buffer in bytes, n the ranks.
 """
 
 from __future__ import annotations
@@ -85,12 +85,17 @@ def closed_form(
         sync,
     )
     if case.n == 1 or not case.size_bytes:
-        return ClosedForm(cluster.launch_per_collective_s, "0", "0")
+        launch_s = cluster.launch_per_collective_s
+        return ClosedForm(launch_s, *(("λ₀", format_time(launch_s)) if launch_s else ("0", "0")))
     found = _FORMULAS[name](case)
     if found is None:
         return None
     time_s, symbols, numbers = found
-    return ClosedForm(cluster.launch_per_collective_s + time_s, symbols, case.write(numbers))
+    if cluster.launch_per_collective_s:
+        time_s += cluster.launch_per_collective_s
+        symbols = f"λ₀ + {symbols}"
+        numbers = f"{format_time(cluster.launch_per_collective_s)} + {numbers}"
+    return ClosedForm(time_s, symbols, case.write(numbers))
 
 
 def _rates(cluster: Cluster) -> list[float]:

@@ -26,6 +26,8 @@ from simcore.trace import FloatArray, Source, Trace
 Sync = Literal["rank", "dataflow", "barrier"]
 Solver = Literal["auto", "events"]
 
+MAX_BYTES = 2**63 - 1
+
 __all__ = ["Simulation", "SimulationError", "SlowLink", "Sync", "simulate"]
 
 
@@ -87,6 +89,12 @@ def simulate(
         raise ValueError(f"schedule {schedule.name!r} has {n} ranks, the cluster {cluster.n}")
     if itemsize < 1:
         raise ValueError(f"itemsize must be >= 1, got {itemsize!r}")
+    most, size_bytes = MAX_BYTES // (2 * n), elements * itemsize
+    if size_bytes > most:  # a port may carry that many buffers
+        raise ValueError(
+            f"a buffer of {size_bytes} bytes on {n} ranks cannot be counted in 64 bits; "
+            f"accepted: up to {most} bytes"
+        )
     if sync not in get_args(Sync):
         raise ValueError(unknown("sync", sync, get_args(Sync)))
     starts = _starts(starts_s, n) + cluster.launch_per_collective_s
@@ -106,9 +114,7 @@ def simulate(
         spans,
         pieces,
     )
-    bound_s = lower_bound_s(
-        schedule.collective, cluster, elements * itemsize, _owned(schedule, chunk_bytes)
-    )
+    bound_s = lower_bound_s(schedule.collective, cluster, size_bytes, _owned(schedule, chunk_bytes))
     if trace.time_s < bound_s * (1 - 1e-9) and timeline.transfers:
         raise AssertionError(f"{schedule.name}: {trace.time_s} s beats the bound of {bound_s} s")
     return Simulation(

@@ -67,7 +67,7 @@ def solve(
     steady: tuple[IntArray, FloatArray] | None = None  # bytes and port time, the same every step
     for number, step in enumerate(schedule.steps()):
         rows = None if no_empty else np.flatnonzero(chunk_bytes[step.chunk])
-        if rows is not None and not len(rows):
+        if not len(step if rows is None else rows):
             continue
         if rows is not None or way is None or not way.serves(step):
             if way is not None:

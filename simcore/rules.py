@@ -42,7 +42,7 @@ class RankRule:
         self, schedule: Schedule, chunk_bytes: IntArray, starts_s: FloatArray, barrier: bool
     ) -> None:
         self.chunk_bytes, self.barrier = chunk_bytes, barrier
-        self.starts_s = np.full_like(starts_s, starts_s.max()) if barrier else starts_s
+        self.starts_s = starts_s
         self.to_make = enumerate(schedule.steps())
         self.all_made = False
         self.live: dict[int, LiveStep] = {}
@@ -51,7 +51,7 @@ class RankRule:
         self.last = np.full(schedule.n, -1)  # and the last
 
     def begin(self, clock: Clock) -> None:
-        """Each rank starts at its time; with a barrier all start with the last of them."""
+        """Each rank starts at its time; with a barrier it waits there for the others."""
         self.clock = clock
         for time_s in np.unique(self.starts_s):
             ranks = np.flatnonzero(self.starts_s == time_s)
@@ -84,7 +84,7 @@ class RankRule:
             live = self.live[number]
             self._enter(live, np.searchsorted(live.ranks, ranks[to == number]))
         while not self.all_made and self.idle.any():
-            if self.barrier and (self.live or not self.idle.all()):
+            if self.barrier and not self.idle.all():
                 return
             self._make_step()
 

@@ -153,7 +153,7 @@ class Trace:
         """A trace from ``to_json``'s text; anything else is a ``ValueError`` that says what."""
         try:
             document = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"not a trace: not JSON ({error})") from None
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError(f"not a trace: accepted are documents with format {FORMAT!r}")
@@ -172,9 +172,27 @@ class Trace:
                 _columns(Spans, document["spans"]),
                 _columns(Pieces, document["pieces"]),
             )
+            trace._check()
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a trace: {type(error).__name__}: {error}") from None
         return trace
+
+    def _check(self) -> None:
+        """What the other methods rely on; only text from elsewhere can get it wrong."""
+        spans, pieces = self.spans, self.pieces
+        if not self.sent_bytes.shape == self.received_bytes.shape == (self.n,):
+            raise ValueError(f"bytes must be lists of {self.n} numbers")
+        for name, values, end in (
+            ("rank", spans.rank, self.n),
+            ("lane", spans.lane, len(Lane)),
+            ("op", spans.op, len(Op)),
+            ("span", pieces.span, len(spans)),
+        ):
+            if ((values < 0) | (values >= end)).any():
+                raise ValueError(f"{name} must be from 0 to {end - 1}")
+        times = (spans.start_s, spans.end_s, pieces.start_s, pieces.end_s, pieces.nbytes)
+        if not np.isfinite(np.concatenate([[self.time_s], *times])).all():
+            raise ValueError("numbers must be finite")
 
     def to_csv(self) -> str:
         """One line per span, with a header."""
@@ -264,9 +282,9 @@ def _columns(cls: type[_T], lists: dict[str, Any]) -> _T:
         f.name: np.asarray(lists[f.name], np.float64 if f.name in _FLOATS[cls] else np.int64)
         for f in fields(cls)
     }
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns of unequal length: {lengths}")
+    shapes = {name: array.shape for name, array in arrays.items()}
+    if len(set(shapes.values())) > 1 or arrays["start_s"].ndim != 1:
+        raise ValueError(f"columns must be lists of equal length, got shapes {shapes}")
     return cls(**arrays)
 
 

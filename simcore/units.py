@@ -6,7 +6,6 @@ Bytes, bytes per second and seconds inside; units at the edges. ``GB`` = 10⁹ b
 
 from __future__ import annotations
 
-import math
 import re
 from fractions import Fraction
 
@@ -43,8 +42,11 @@ RATE_EXAMPLES = "200Mbit/s, 25Gbit/s, 25GB/s"
 TIME_EXAMPLES = "5us, 1.5ms, 2s"
 
 _QUANTITY = re.compile(
-    r"\s*(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*(?P<unit>[A-Za-zµμ/]*)\s*"
+    r"\s*(?P<number>[-+]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:[eE][-+]?\d{1,3})?)"
+    r"\s*(?P<unit>[A-Za-zµμ/]*)\s*"
 )
+# Numbers beyond these are typing errors, and would leave the range of floats further on.
+_SMALLEST, _LARGEST = Fraction(1, 10**30), Fraction(10**30)
 
 
 def parse_bytes(text: str) -> int:
@@ -98,16 +100,18 @@ def parse_time(text: str) -> float:
 def _split(
     what: str, text: str, units: dict[str, Fraction], examples: str
 ) -> tuple[Fraction, Fraction | None]:
-    """The number, finite and not negative, and the factor of its unit; None for a bare 0 or rate.
+    """The number, not negative and in range, and the factor of its unit; None for a bare 0 or rate.
 
     Fractions, so that 0.3MB is a whole number of bytes and 5us the float nearest to 5e-6.
     """
     match = _QUANTITY.fullmatch(text)
     if not match:
         raise ValueError(f"{what} {text!r} is not a number with a unit; accepted: {examples}")
-    if not math.isfinite(float(match["number"])) or float(match["number"]) < 0:
-        raise ValueError(f"{what} {text!r} must be finite, not negative; accepted: {examples}")
     number = Fraction(match["number"])
+    if number < 0:
+        raise ValueError(f"{what} {text!r} must not be negative; accepted: {examples}")
+    if number and not _SMALLEST <= number <= _LARGEST:
+        raise ValueError(f"{what} {text!r} is out of range (1e-30 to 1e30); accepted: {examples}")
     if not match["unit"]:
         if number and what != "rate":
             raise ValueError(f"{what} {text!r} has no unit; accepted: {examples}")

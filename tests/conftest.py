@@ -1,0 +1,15 @@
+"""Settings that all tests share."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A slow moment of a shared machine is no failure; in CI the same examples run every time.
+settings.register_profile(
+    "syncscope",
+    deadline=None,
+    max_examples=60,
+    derandomize="CI" in os.environ or "SYNCSCOPE_REQUIRE" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("syncscope")
