@@ -12,4 +12,5 @@ settings.register_profile(
     derandomize="CI" in os.environ or "SYNCSCOPE_REQUIRE" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("soak", settings.get_profile("syncscope"), max_examples=600)
 settings.load_profile("syncscope")

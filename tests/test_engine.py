@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simcore import Cluster, Port, build_schedule, chunk_sizes, simulate, uniform
@@ -213,8 +213,25 @@ def test_more_bandwidth_is_never_slower(data, name, n, sync):
     assert plain_s <= slow_s * (1 + 1e-9)  # launches and frames only ever cost
 
 
+def test_starting_later_can_be_faster_where_a_port_is_shared():
+    """No fault: with GPU 1 later, no slow sender is left alone with the server at the end.
+
+    Rank 0 takes in 1 MB/s, ranks 1 and 3 give 0.5 MB/s, rank 2 gives 2 MB/s.
+    """
+    slow, fast = Port(0.5e6, 1e6), Port(2e6, 4e6)
+    cluster = Cluster("mixed", (slow, slow, fast, slow))
+    schedule = build_schedule("ps", 4)
+    earlier_s, later_s = (
+        simulate(schedule, cluster, 250_000, starts_s=starts).trace.time_s
+        for starts in ([0.5, 1.0, 1.0, 2.0], [0.5, 2.0, 1.0, 2.0])
+    )
+    assert (earlier_s, later_s) == pytest.approx((10.5, 10.0))
+
+
 @given(algorithm_cases(), st.data(), st.sampled_from(["rank", "barrier"]))
 def test_starting_later_is_never_faster_nor_costs_more_than_the_delay(case, data, sync):
+    # Where messages share a port it can be: staggered workers leave a slow one more of it.
+    assume(case.schedule.name != "ps")
     late_s = data.draw(st.floats(0, 1.0))
     rank = data.draw(st.integers(0, case.schedule.n - 1))
     starts = list(case.starts_s)

@@ -39,4 +39,4 @@ def test_commands_parse(package: str, arguments: str):
 
 
 def test_there_are_commands():
-    assert len(COMMANDS) >= 8
+    assert len(COMMANDS) >= 7
