@@ -12,9 +12,11 @@ NumPy and the standard library only. What is listed in ``__all__`` is promised t
 from simcore import reference
 from simcore.algorithms import ALGORITHMS, build_schedule
 from simcore.check import prove
-from simcore.cluster import Cluster, Port, load_cluster, presets, uniform
+from simcore.cluster import Cluster, Level, Port, ring_order, uniform
+from simcore.cluster_file import load_cluster, presets
 from simcore.cost import ClosedForm, closed_form, lower_bound_s
-from simcore.engine import Simulation, SimulationError, SlowLink, simulate
+from simcore.engine import Simulation, SimulationError, simulate
+from simcore.network import Slowdown
 from simcore.schedule import (
     Collective,
     Op,
@@ -23,6 +25,7 @@ from simcore.schedule import (
     Transfer,
     chunk_sizes,
     parse_schedule,
+    reorder,
 )
 from simcore.trace import Source, Trace
 
@@ -31,13 +34,14 @@ __all__ = [
     "ClosedForm",
     "Cluster",
     "Collective",
+    "Level",
     "Op",
     "Port",
     "Schedule",
     "ScheduleError",
     "Simulation",
     "SimulationError",
-    "SlowLink",
+    "Slowdown",
     "Source",
     "Trace",
     "Transfer",
@@ -50,6 +54,8 @@ __all__ = [
     "presets",
     "prove",
     "reference",
+    "reorder",
+    "ring_order",
     "simulate",
     "uniform",
 ]

@@ -11,33 +11,43 @@ import io
 import json
 import os
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from simcore.algorithms import ALGORITHMS, build_schedule, find_algorithm
+from simcore.algorithms import (
+    ALGORITHM_FLAGS,
+    ALGORITHMS,
+    Algorithm,
+    build_schedule,
+    find_algorithm,
+)
 from simcore.arguments import parse
-from simcore.cluster import Cluster, load_cluster, uniform
+from simcore.cluster import Cluster, ring_order, uniform
+from simcore.cluster_file import load_cluster
 from simcore.cost import ClosedForm, closed_form
 from simcore.engine import Simulation, SimulationError, simulate
-from simcore.schedule import Collective
+from simcore.explain import critical_path, idle_s
+from simcore.schedule import Collective, Schedule, reorder
 from simcore.units import ITEM_BYTES, format_bytes, format_rate, format_time
 
+PATH_LINES = 16  # of a critical path, before its middle is left out
 MAX_TRACE_TRANSFERS = 500_000  # a larger trace opens in no viewer
 
 
-def _cluster(args: argparse.Namespace) -> Cluster:
+def _cluster(args: argparse.Namespace, ranks: int) -> Cluster:
     launches = {
         f"launch_per_{what}_s": value
         for what in ("collective", "message")
         if (value := getattr(args, f"launch_per_{what}")) is not None
     }
     if args.bandwidth is not None:
-        return uniform(args.gpus, args.bandwidth, latency_s=args.latency or 0.0, **launches)
+        return uniform(ranks, args.bandwidth, latency_s=args.latency or 0.0, **launches)
     if args.latency is not None:
         raise ValueError("--latency goes with --bandwidth; a cluster has its own")
-    cluster = load_cluster(args.cluster, args.gpus).without_protocol()
-    return replace(cluster, **launches)
+    return replace(load_cluster(args.cluster, ranks).without_protocol(), **launches)
 
 
 def _elements(args: argparse.Namespace) -> int:
@@ -50,34 +60,66 @@ def _elements(args: argparse.Namespace) -> int:
     return int(args.size // item)
 
 
-def _starts(args: argparse.Namespace) -> list[float]:
-    starts = [rank * args.stagger for rank in range(args.gpus)]
+def _schedule(args: argparse.Namespace) -> Schedule:
+    flags = {f: value for f in ALGORITHM_FLAGS if (value := getattr(args, f)) is not None}
+    return build_schedule(args.algorithm, args.gpus, **flags)
+
+
+def _starts(args: argparse.Namespace, ranks: int) -> list[float]:
+    starts = [rank * args.stagger for rank in range(ranks)]
     for rank, late_s in args.straggler:
-        if rank >= args.gpus:
-            raise ValueError(f"--straggler {rank}: accepted are ranks 0 to {args.gpus - 1}")
+        if rank >= ranks:
+            raise ValueError(f"--straggler {rank}: accepted are ranks 0 to {ranks - 1}")
         starts[rank] += late_s
     return starts
 
 
 def _simulate(args: argparse.Namespace) -> dict[str, Any]:
-    cluster, elements, item = _cluster(args), _elements(args), ITEM_BYTES[args.dtype]
-    flags = {} if args.root is None else {"root": args.root}
-    schedule = build_schedule(args.algorithm, args.gpus, **flags)
-    starts = _starts(args)
-    how = {"sync": args.sync, "starts_s": starts, "slow_links": args.slow_link}
-    run = simulate(schedule, cluster, elements, item, keep="totals", **how)
-    if args.trace:
-        if run.transfers > MAX_TRACE_TRANSFERS:
+    schedule, elements, item = _schedule(args), _elements(args), ITEM_BYTES[args.dtype]
+    cluster, starts = _cluster(args, schedule.n), _starts(args, schedule.n)
+    if args.order != "natural":
+        near = [r for r in ring_order(cluster).tolist() if r < schedule.workers]
+        schedule = reorder(schedule, near if args.order == "auto" else args.order)
+    how = {"sync": args.sync, "starts_s": starts, "slowdowns": args.slow_link}
+    with _Progress() as progress:
+        run = simulate(schedule, cluster, elements, item, keep="totals", progress=progress, **how)
+        if (args.trace or args.explain) and run.transfers > MAX_TRACE_TRANSFERS:
             raise ValueError(
-                f"--trace: {run.transfers} transfers; accepted: up to {MAX_TRACE_TRANSFERS}"
+                f"--trace and --explain: {run.transfers} transfers; "
+                f"accepted: up to {MAX_TRACE_TRANSFERS}"
             )
-        whole = simulate(schedule, cluster, elements, item, keep="spans", **how).trace
-        text = whole.to_csv() if args.trace.suffix == ".csv" else whole.to_perfetto()
-        _write(args.trace, text)
+        if args.trace or args.explain:
+            run = simulate(schedule, cluster, elements, item, progress=progress, **how)
+    if args.trace:
+        as_csv = args.trace.suffix == ".csv"
+        _write(args.trace, run.trace.to_csv() if as_csv else run.trace.to_perfetto())
     form = None
     if not any(starts) and not args.slow_link:
-        form = closed_form(args.algorithm, cluster, elements, item, args.sync)
-    return _document(args, run, form)
+        form = closed_form(args.algorithm, cluster, elements, item, args.sync, **schedule.flags)
+    document = _document(args, run, form)
+    if args.explain:
+        document["critical_path"] = [asdict(part) for part in critical_path(run.trace)]
+        document["idle_s"] = idle_s(run.trace).tolist()
+    return document
+
+
+class _Progress:
+    """A line on a terminal's standard error while a run takes more than two seconds."""
+
+    def __enter__(self) -> Callable[[float], None]:
+        self.begin_s, self.shown = time.perf_counter(), False
+        return self.show
+
+    def show(self, done: float) -> None:
+        """Draw the part that is done."""
+        if sys.stderr.isatty() and time.perf_counter() - self.begin_s > 2:
+            self.shown = True
+            sys.stderr.write(f"\rsimulating … {done:4.0%}  (Ctrl-C ends it)")
+            sys.stderr.flush()
+
+    def __exit__(self, *error: object) -> None:
+        if self.shown:
+            sys.stderr.write("\r\033[K")
 
 
 def _write(path: Path, text: str) -> None:
@@ -87,18 +129,49 @@ def _write(path: Path, text: str) -> None:
         raise ValueError(f"trace file {str(path)!r}: {error.strerror}") from None
 
 
-def _compare(args: argparse.Namespace) -> list[dict[str, Any]]:
-    cluster, elements, item = _cluster(args), _elements(args), ITEM_BYTES[args.dtype]
+def _compare(args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """A row per all-reduce, fastest first; and what does not fit this case, with the reason."""
+    _elements(args), _cluster(args, args.gpus)  # what is wrong with these is wrong for all
     args.sync = "rank"
-    rows = []
+    rows, skipped = [], []
     for algorithm in ALGORITHMS:
-        schedule = algorithm.build(args.gpus)
-        if schedule.collective is Collective.ALL_REDUCE:
-            args.algorithm = algorithm.name
-            run = simulate(schedule, cluster, elements, item, keep="totals")
-            form = closed_form(algorithm.name, cluster, elements, item)
-            rows.append(_document(args, run, form))
-    return sorted(rows, key=lambda row: float(f"{row['time_s']:.9g}"))  # rounding decides no race
+        try:
+            runs = [_compared(args, algorithm, f) for f in _flags_to_compare(args, algorithm.flags)]
+        except ValueError as error:
+            skipped.append({"algorithm": algorithm.name, "reason": str(error)})
+            continue
+        rows += sorted((run for run in runs if run is not None), key=_rounded_time)[:1]
+    return sorted(rows, key=_rounded_time), skipped
+
+
+def _compared(
+    args: argparse.Namespace, algorithm: Algorithm, flags: dict[str, int]
+) -> dict[str, Any] | None:
+    """The document of one run; None for what is no all-reduce."""
+    schedule = build_schedule(algorithm.name, args.gpus, **flags)
+    if schedule.collective is not Collective.ALL_REDUCE:
+        return None
+    cluster, elements, item = _cluster(args, schedule.n), _elements(args), ITEM_BYTES[args.dtype]
+    with _Progress() as progress:
+        run = simulate(schedule, cluster, elements, item, keep="totals", progress=progress)
+    form = closed_form(algorithm.name, cluster, elements, item, "rank", **flags)
+    args.algorithm = algorithm.name
+    return _document(args, run, form) | {"flags": flags}
+
+
+def _rounded_time(row: dict[str, Any]) -> float:
+    return float(f"{row['time_s']:.9g}")  # rounding decides no race
+
+
+def _flags_to_compare(args: argparse.Namespace, takes: tuple[str, ...]) -> list[dict[str, int]]:
+    """The settings of which the best takes part: pieces to try, and the cluster's own nodes."""
+    if "pieces" in takes:
+        return [{"pieces": 2**power} for power in range(9)]
+    if "gpus_per_node" in takes:
+        levels = _cluster(args, args.gpus).levels
+        sizes = {level.groups.count(group) for level in levels[:1] for group in level.groups}
+        return [{"gpus_per_node": sizes.pop()}] if len(sizes) == 1 else []
+    return [{}]
 
 
 def _document(args: argparse.Namespace, run: Simulation, form: ClosedForm | None) -> dict[str, Any]:
@@ -135,7 +208,8 @@ def _per_gpu(nbytes: list[int]) -> str:
 
 
 def _print_run(args: argparse.Namespace, document: dict[str, Any]) -> None:
-    cluster = _cluster(args)
+    ranks = len(document["sent_bytes"])
+    cluster = _cluster(args, ranks)
     rates = {
         rate for port in cluster.ports for rate in (port.send_bytes_per_s, port.receive_bytes_per_s)
     }
@@ -155,6 +229,31 @@ def _print_run(args: argparse.Namespace, document: dict[str, Any]) -> None:
         f"work          {document['steps']} steps, {document['transfers']} transfers, {events}",
     ]
     print("\n".join(lines))
+    if args.explain:
+        _print_path(document)
+
+
+def _print_path(document: dict[str, Any]) -> None:
+    print("\nwhy so long: nothing on this path could begin earlier")
+    parts = document["critical_path"]
+    by_kind: dict[str, float] = {}
+    for part in parts:
+        seconds = part["end_s"] - part["start_s"]
+        by_kind[part["kind"]] = by_kind.get(part["kind"], 0.0) + seconds
+    shown = parts if len(parts) <= PATH_LINES else [*parts[: PATH_LINES // 2], None]
+    shown += [] if len(parts) <= PATH_LINES else parts[-PATH_LINES // 2 :]
+    for part in shown:
+        if part is None:
+            print(f"  … {len(parts) - PATH_LINES} more")
+            continue
+        seconds = format_time(part["end_s"] - part["start_s"])
+        print(
+            f"  {format_time(part['start_s']):>9}  {part['kind']:8} {seconds:>9}  {part['label']}"
+        )
+    total = ", ".join(f"{kind} {format_time(seconds)}" for kind, seconds in by_kind.items())
+    idle = document["idle_s"]
+    print(f"in all: {total}")
+    print(f"idle: GPU {idle.index(max(idle))} most, {format_time(max(idle))} of the run")
 
 
 def _print_table(header: list[str], rows: list[list[str]]) -> None:
@@ -186,18 +285,20 @@ def _run_command(args: argparse.Namespace) -> None:
         else:
             _print_run(args, document)
     else:
-        documents = _compare(args)
+        documents, skipped = _compare(args)
         if args.json:
-            print(json.dumps({"algorithms": documents}, allow_nan=False))
+            print(json.dumps({"algorithms": documents, "skipped": skipped}, allow_nan=False))
         else:
-            _print_comparison(documents)
+            _print_comparison(documents, skipped)
 
 
-def _print_comparison(documents: list[dict[str, Any]]) -> None:
+def _print_comparison(documents: list[dict[str, Any]], skipped: list[dict[str, str]]) -> None:
     header = ["algorithm", "simulated", "of bound", "sent", "received", "busiest link"]
     rows = [
         [
-            d["algorithm"],
+            " ".join(
+                [d["algorithm"], *(f"--{f} {k}".replace("_", "-") for f, k in d["flags"].items())]
+            ),
             format_time(d["time_s"]),
             f"{d['time_s'] / d['lower_bound_s']:.2f} x" if d["lower_bound_s"] else "-",
             _per_gpu(d["sent_bytes"]),
@@ -208,6 +309,8 @@ def _print_comparison(documents: list[dict[str, Any]]) -> None:
     ]
     _print_table(header, rows)
     print(f"lower bound {format_time(documents[0]['lower_bound_s'])}; all times simulated")
+    for row in skipped:
+        print(f"not compared: {row['algorithm']} ({row['reason']})")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from simcore.algorithms import unknown
-from simcore.engine import SlowLink, Sync
+from simcore.algorithms import ALGORITHM_FLAGS
+from simcore.engine import Slowdown, Sync
+from simcore.names import unknown
 from simcore.units import ITEM_BYTES, parse_bytes, parse_rate, parse_time
 
 _ABOUT = "Simulate how data-parallel training synchronises gradients."
@@ -47,10 +48,18 @@ def _gpus(text: str) -> int:
     return int(text)
 
 
-def _rank(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise ValueError(f"{text!r} is not a rank; accepted: 0 to n-1")
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > MAX_GPUS:
+        raise ValueError(f"{text!r} is not a whole number; accepted: 0, 1, 2, … {MAX_GPUS}")
     return int(text)
+
+
+def _order(text: str) -> str | list[int]:
+    if text in ("natural", "auto"):
+        return text
+    if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", text):
+        raise ValueError(f"order {text!r}; accepted: natural, auto, or all ranks, such as 0,2,1,3")
+    return [int(rank) for rank in text.split(",")]
 
 
 def _dtype(text: str) -> str:
@@ -72,20 +81,20 @@ def _straggler(text: str) -> tuple[int, float]:
     return int(match[1]), parse_time(match[2])
 
 
-def _slow_link(text: str) -> SlowLink:
-    match = re.fullmatch(r"(\d{1,9})->(\d{1,9}):([^@]+)(?:@(.+)\.\.(.+))?", text)
+def _slow_link(text: str) -> Slowdown:
+    match = re.fullmatch(r"([^:]+):([^@]+)(?:@(.+)\.\.(.+))?", text)
     try:
-        factor = float(match[3]) if match else float("nan")
+        factor = float(match[2]) if match else float("nan")
     except ValueError:
         match = None
     if not match:
         raise ValueError(
-            f"slow link {text!r}; accepted: SRC->DST:FACTOR or SRC->DST:FACTOR@T1..T2, "
-            "such as 0->1:0.5@1ms..2ms"
+            f"slow link {text!r}; accepted: LINK:FACTOR or LINK:FACTOR@T1..T2, such as "
+            "0->1:0.5@1ms..2ms, gpu3:0 or node1.up:0.1"
         )
     try:
-        times = (parse_time(match[4]), parse_time(match[5])) if match[4] else ()
-        return SlowLink(int(match[1]), int(match[2]), factor, *times)
+        times = (parse_time(match[3]), parse_time(match[4])) if match[3] else ()
+        return Slowdown(match[1], factor, *times)
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
 
@@ -153,7 +162,16 @@ def _add_case(sub: argparse.ArgumentParser) -> None:
 
 
 def _add_what_if(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--root", type=_checked(_rank), help="the server's rank (ps)")
+    for flag, help_text in ALGORITHM_FLAGS.items():
+        name = f"--{flag.replace('_', '-')}"
+        sub.add_argument(name, type=_checked(_number), metavar="K", help=help_text)
+    sub.add_argument(
+        "--order",
+        type=_checked(_order),
+        default="natural",
+        metavar="natural|auto|R,R,…",
+        help="which rank takes which place; auto: as the cluster's groups suggest",
+    )
     sub.add_argument("--sync", type=_checked(_sync), default="rank", help="rank|dataflow|barrier")
     sub.add_argument(
         "--stagger",
@@ -164,7 +182,6 @@ def _add_what_if(sub: argparse.ArgumentParser) -> None:
     )
     many: dict[str, Any] = {"action": "append", "default": []}
     sub.add_argument("--straggler", type=_checked(_straggler), metavar="RANK:T", **many)
-    sub.add_argument(
-        "--slow-link", type=_checked(_slow_link), metavar="SRC->DST:F[@T1..T2]", **many
-    )
+    sub.add_argument("--slow-link", type=_checked(_slow_link), metavar="LINK:F[@T1..T2]", **many)
+    sub.add_argument("--explain", action="store_true", help="print the critical path")
     sub.add_argument("--trace", type=_checked(_trace_file), metavar="FILE", help=".json or .csv")

@@ -37,9 +37,10 @@ def check_meaning(schedule: Schedule) -> None:
     simcore.schedule.ScheduleError: twice: rank 0, chunk 0: got 2*x0 + x1, wanted x0 + x1
     """
     one_each = _weights(schedule.n)
+    one_each[schedule.workers :] = 0  # servers bring nothing
     cells = np.repeat(one_each[:, None, :], schedule.chunks, axis=1)  # (rank, chunk, weight)
     for step in schedule.steps():
-        _apply(step, cells)
+        _apply(step.one_by_one(), cells)
     everyone = one_each.sum(axis=0)
     wanted = np.broadcast_to(everyone, cells.shape)
     matters = np.ones(cells.shape[:2], bool)
@@ -49,6 +50,7 @@ def check_meaning(schedule: Schedule) -> None:
             wanted = np.broadcast_to(one_each[owner], cells.shape)
         else:
             matters = np.arange(schedule.n)[:, None] == owner
+    matters[schedule.workers :] = False
     wrong = (cells != wanted).any(axis=2) & matters
     if wrong.any():
         rank, chunk = np.argwhere(wrong)[0].tolist()
@@ -98,7 +100,8 @@ def check_hazards(schedule: Schedule) -> None:
     simcore.schedule.ScheduleError: swap: step 0, rank 0, chunk 0: got a cell that is both read \
 and written, wanted one of them
     """
-    for number, step in enumerate(schedule.steps()):
+    for number, messages in enumerate(schedule.steps()):
+        step = messages.one_by_one()
         reads = step.src * schedule.chunks + step.chunk
         writes = step.dst * schedule.chunks + step.chunk
         copies = writes[step.op == Op.COPY]
@@ -126,12 +129,14 @@ def check_traffic(schedule: Schedule, **flags: int) -> None:
     simcore.schedule.ScheduleError: ring: got 1 steps, wanted 2
     """
     algorithm = find_algorithm(schedule.name)
+    flags = {**schedule.flags, **flags}
     n, chunks = schedule.n, schedule.chunks
     # Chunk sizes of which no two sums agree by accident, so that bytes tell chunks apart.
     sizes = np.random.default_rng(0).integers(1, 2**40, chunks)
     sent, received = np.zeros(n, np.int64), np.zeros(n, np.int64)
     steps = 0
-    for number, step in enumerate(schedule.steps()):
+    for number, messages in enumerate(schedule.steps()):
+        step = messages.one_by_one()
         steps += 1
         loads = _count(step.src, n), _count(step.dst, n)
         stated = algorithm.stated_loads(n, number, **flags)
@@ -139,8 +144,8 @@ def check_traffic(schedule: Schedule, **flags: int) -> None:
             _compare(schedule, f"step {number}", f"{side} {{}} chunks", load, state)
         np.add.at(sent, step.src, sizes[step.chunk])
         np.add.at(received, step.dst, sizes[step.chunk])
-    if steps != algorithm.stated_steps(n) or schedule.n_steps != steps:
-        wanted = algorithm.stated_steps(n)
+    wanted = algorithm.stated_steps(n, **flags)
+    if steps != wanted or schedule.n_steps != steps:
         raise ScheduleError(f"{schedule.name}: got {steps} steps, wanted {wanted}")
     for side, total, state in zip(
         ("sends", "receives"),

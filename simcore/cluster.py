@@ -1,25 +1,20 @@
-"""The machines: ports, one switch, latency, launch costs. No schedules and no events.
+"""The machines: ports, nodes, uplinks, shared buses, latencies, launch costs. No events.
 
-Every rank has a sending and a receiving port into one switch that is never the bottleneck.
+Every rank has a sending and a receiving port. Without levels all ports meet in one switch that is
+never the bottleneck; levels (islands, PCIe switches, nodes, racks) add the links in between.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simcore.algorithms import unknown
-from simcore.schedule import check_n
+from simcore.schedule import IntArray, check_n
 from simcore.trace import FloatArray
-from simcore.units import parse_rate, parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +25,69 @@ class Port:
     receive_bytes_per_s: float
 
     def __post_init__(self) -> None:
-        _check_positive(self)
+        for f in fields(self):
+            _check_rate(f.name, getattr(self, f.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Ranks in groups, such as the eight of a node, and what that changes for their messages.
+
+    ``groups[r]`` is the group of rank ``r``. A message *stays inside* the innermost level at which
+    both its ends are in one group. Each setting is optional; the first two are else as on the next
+    level around that has them:
+
+    - ``port_bytes_per_s``: messages that stay inside use ports of their own (NVLink beside PCIe);
+    - ``latency_s``: the latency of messages that stay inside;
+    - ``bus_bytes_per_s``: one budget per group, shared in both directions by every message that
+      stays inside, leaves or enters (a host bridge, a radio channel);
+    - ``uplink_bytes_per_s``: each of the group's ``nics`` carries this much out and this much in,
+      or, ``half_duplex``, this much in all. The ranks of a group share its NICs evenly, in order.
+    """
+
+    name: str
+    groups: tuple[int, ...]
+    port_bytes_per_s: float | None = None
+    latency_s: float | None = None
+    bus_bytes_per_s: float | None = None
+    uplink_bytes_per_s: float | None = None
+    nics: int = 1
+    half_duplex: bool = False
+
+    def __post_init__(self) -> None:
+        check_n(len(self.groups))
+        for name in ("port_bytes_per_s", "bus_bytes_per_s", "uplink_bytes_per_s"):
+            if getattr(self, name) is not None:
+                _check_rate(f"level {self.name!r}: {name}", getattr(self, name))
+        if self.latency_s is not None:
+            _check_at_least(f"level {self.name!r}: latency_s", self.latency_s, 0.0)
+        if self.nics < 1 or (self.nics > 1 and self.uplink_bytes_per_s is None):
+            raise ValueError(
+                f"level {self.name!r}: nics is {self.nics!r}; accepted: 1 or more, with an uplink"
+            )
+
+
+def even_groups(n: int, size: int) -> tuple[int, ...]:
+    """Ranks in their order, ``size`` to a group; the last group may be smaller.
+
+    >>> even_groups(5, 2)
+    (0, 0, 1, 1, 2)
+    """
+    check_n(n)
+    if size < 1:
+        raise ValueError(f"size of a group must be at least 1, got {size!r}")
+    return tuple(rank // size for rank in range(n))
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """``n`` ranks on one switch.
+    """``n`` ranks and what joins them.
 
-    A message of ``nbytes`` occupies both its ports for ``nbytes * wire_time_per_payload_byte /
-    rate`` and arrives ``latency_s`` after it has left. The three factors describe a protocol:
-    time on the port's clock, bytes on an interface counter, and acknowledgements that flow back.
+    A message of ``nbytes`` occupies the links on its way for ``nbytes * wire_time_per_payload_byte
+    / rate`` of the slowest and arrives ``latency_s`` after it has left. Adding it to what is there
+    costs its receiver ``reduce_s_per_byte``. The three factors describe a protocol: time on a
+    port's clock, bytes on an interface counter, and acknowledgements that flow back. ``levels``
+    go from the inside out. ``pair_latency_s`` holds (src, dst, seconds) for single pairs.
 
     >>> uniform(4, 25e6, latency_s=50e-6).payload_bytes_per_s[0].tolist()
     [25000000.0, 25000000.0, 25000000.0, 25000000.0]
@@ -50,18 +98,31 @@ class Cluster:
     latency_s: float = 0.0
     launch_per_collective_s: float = 0.0
     launch_per_message_s: float = 0.0
+    reduce_s_per_byte: float = 0.0
     wire_time_per_payload_byte: float = 1.0
     counter_bytes_per_payload_byte: float = 1.0
     ack_bytes_per_received_byte: float = 0.0
+    half_duplex: bool = False
+    levels: tuple[Level, ...] = ()
+    pair_latency_s: tuple[tuple[int, int, float], ...] = ()
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         check_n(len(self.ports))
-        for name in _TIMES + _FACTORS:
-            value = getattr(self, name)
+        for name in (*TIMES, *FACTORS):
             at_least = 1.0 if name.endswith("per_payload_byte") else 0.0
-            if not (math.isfinite(value) and value >= at_least):
-                raise ValueError(f"{name} must be finite and >= {at_least:g}, got {value!r}")
+            _check_at_least(name, getattr(self, name), at_least)
+        if self.half_duplex and any(
+            p.send_bytes_per_s != p.receive_bytes_per_s for p in self.ports
+        ):
+            raise ValueError("half_duplex ports have one rate; accepted: send and receive alike")
+        _check_nesting(self.levels, self.n)
+        for src, dst, seconds in self.pair_latency_s:
+            if src == dst or not (0 <= src < self.n and 0 <= dst < self.n):
+                raise ValueError(
+                    f"pair_latency_s {src}->{dst}: accepted are two ranks below {self.n}"
+                )
+            _check_at_least(f"pair_latency_s {src}->{dst}", seconds, 0.0)
 
     @property
     def n(self) -> int:
@@ -75,6 +136,12 @@ class Cluster:
         send, receive = (rates / self.wire_time_per_payload_byte).T
         return send, receive
 
+    @property
+    def is_plain(self) -> bool:
+        """Equal full-duplex ports on one switch, one latency: where closed forms hold."""
+        rates = {r for p in self.ports for r in (p.send_bytes_per_s, p.receive_bytes_per_s)}
+        return len(rates) == 1 and not (self.levels or self.half_duplex or self.pair_latency_s)
+
     def without_protocol(self) -> Cluster:
         """The same ports with nothing but payload on them (factors 1, 1 and 0)."""
         return replace(
@@ -85,19 +152,38 @@ class Cluster:
         )
 
 
-_TIMES = ("latency_s", "launch_per_collective_s", "launch_per_message_s")
-_FACTORS = (
+TIMES = ("latency_s", "launch_per_collective_s", "launch_per_message_s", "reduce_s_per_byte")
+FACTORS = (
     "wire_time_per_payload_byte",
     "counter_bytes_per_payload_byte",
     "ack_bytes_per_received_byte",
 )
 
 
-def _check_positive(values: Any) -> None:
-    for f in fields(values):
-        value = getattr(values, f.name)
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{f.name} must be finite and above zero, got {value!r}")
+def _check_rate(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be finite and above zero, got {value!r}")
+
+
+def _check_at_least(name: str, value: float, at_least: float) -> None:
+    if not (math.isfinite(value) and value >= at_least):
+        raise ValueError(f"{name} must be finite and >= {at_least:g}, got {value!r}")
+
+
+def _check_nesting(levels: Sequence[Level], n: int) -> None:
+    inner: Level | None = None
+    taken = ["gpu"]  # links are called after their level
+    for level in levels:
+        if level.name in taken:
+            raise ValueError(f"level name {level.name!r} is taken; accepted: one of its own")
+        taken.append(level.name)
+        if len(level.groups) != n:
+            raise ValueError(f"level {level.name!r} groups {len(level.groups)} ranks, not {n}")
+        if inner is not None:
+            pairs = set(zip(inner.groups, level.groups, strict=True))
+            if len(pairs) > len(set(inner.groups)):
+                raise ValueError(f"level {level.name!r} splits a group of level {inner.name!r}")
+        inner = level
 
 
 def uniform(n: int, bytes_per_s: float, latency_s: float = 0.0, **settings: Any) -> Cluster:
@@ -108,141 +194,12 @@ def uniform(n: int, bytes_per_s: float, latency_s: float = 0.0, **settings: Any)
     return Cluster(name, (port,) * n, latency_s=latency_s, **settings)
 
 
-# A cluster file is a JSON object. "bandwidth" makes every port; "ports" lists them one by one.
-_FIELDS = {
-    "name": "a text",
-    "source": "a text: where the figures come from",
-    "title": "a text",
-    "gpus": "a whole number, when the file describes a fixed number of them",
-    "bandwidth": "a rate such as '25Gbit/s', for every port",
-    "ports": "a list of {'send': RATE, 'receive': RATE}, one per GPU",
-    "latency": "a time such as '5us'",
-    "launch_per_collective": "a time",
-    "launch_per_message": "a time",
-    **dict.fromkeys(_FACTORS, "a number"),
-}
+def ring_order(cluster: Cluster) -> IntArray:
+    """The ranks in an order that enters and leaves every group once: neighbours stay close.
 
-
-def cluster_from_dict(document: Any, n: int, where: str = "cluster") -> Cluster:
-    """A cluster of ``n`` ranks from a cluster file's content; errors name the field.
-
-    >>> cluster_from_dict({"bandwidth": "10Gbit/s", "latency": "20us"}, n=2).ports[0]
-    Port(send_bytes_per_s=1250000000.0, receive_bytes_per_s=1250000000.0)
-    >>> cluster_from_dict({"bandwith": "10Gbit/s"}, n=2)
-    Traceback (most recent call last):
-    ValueError: cluster: unknown field 'bandwith'; did you mean 'bandwidth'? accepted: name, \
-source, title, gpus, bandwidth, ports, latency, launch_per_collective, launch_per_message, \
-wire_time_per_payload_byte, counter_bytes_per_payload_byte, ack_bytes_per_received_byte
+    >>> pairs = Level("pair", (0, 1, 0, 1), port_bytes_per_s=1e9)
+    >>> ring_order(uniform(4, 1e8, levels=(pairs,))).tolist()
+    [0, 2, 1, 3]
     """
-    if not isinstance(document, dict):
-        raise ValueError(f"{where}: accepted is a JSON object, got {type(document).__name__}")
-    for name in document:
-        if name not in _FIELDS:
-            raise ValueError(f"{where}: {unknown('field', name, _FIELDS)}")
-    try:
-        ports = _ports(document, n)
-        times = {
-            f"{t}_s": _quantity(document, t, parse_time, "0")
-            for t in ("latency", *map(_launch, ("collective", "message")))
-        }
-        factors = {name: _number(document, name) for name in _FACTORS if name in document}
-        return Cluster(
-            _text(document, "name", where),
-            ports,
-            source=_text(document, "source", ""),
-            **times,
-            **factors,
-        )
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-
-
-def _launch(what: str) -> str:
-    return f"launch_per_{what}"
-
-
-def _ports(document: dict[str, Any], n: int) -> tuple[Port, ...]:
-    if ("bandwidth" in document) == ("ports" in document):
-        raise ValueError("accepted is either 'bandwidth' or 'ports', and one of them")
-    fixed = document.get("gpus")
-    if fixed is not None and (isinstance(fixed, bool) or not isinstance(fixed, int) or fixed < 1):
-        raise ValueError(f"field 'gpus' is {fixed!r}; accepted is {_FIELDS['gpus']}")
-    if fixed is not None and fixed != n:
-        raise ValueError(f"field 'gpus' is {fixed}, but {n} GPUs were asked for")
-    if "bandwidth" in document:
-        rate = _quantity(document, "bandwidth", parse_rate)
-        return (Port(rate, rate),) * n
-    rows = document["ports"]
-    if not isinstance(rows, list) or len(rows) != n:
-        got = f"{len(rows)} ports" if isinstance(rows, list) else repr(rows)
-        raise ValueError(f"field 'ports' is {got}; accepted is {_FIELDS['ports']} ({n} here)")
-    ports = []
-    for number, row in enumerate(rows):
-        if not isinstance(row, dict) or set(row) != {"send", "receive"}:
-            raise ValueError(
-                f"field 'ports', entry {number} is {row!r}; accepted is {_FIELDS['ports']}"
-            )
-        try:
-            ports.append(Port(*(_quantity(row, key, parse_rate) for key in ("send", "receive"))))
-        except ValueError as error:
-            raise ValueError(f"field 'ports', entry {number}: {error}") from None
-    return tuple(ports)
-
-
-def _text(document: dict[str, Any], name: str, default: str) -> str:
-    value = document.get(name, default)
-    if not isinstance(value, str):
-        kind = _FIELDS.get(name, "a rate such as '25Gbit/s'")
-        raise ValueError(f"field {name!r} is {value!r}; accepted is {kind}")
-    return value
-
-
-def _quantity(
-    document: dict[str, Any], name: str, parse: Callable[[str], float], default: str = ""
-) -> float:
-    text = _text(document, name, default)
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise ValueError(f"field {name!r}: {error}") from None
-
-
-def _number(document: dict[str, Any], name: str) -> float:
-    value = document[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"field {name!r} is {value!r}; accepted is {_FIELDS[name]}")
-    try:
-        return float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        return math.inf
-
-
-def presets() -> dict[str, dict[str, Any]]:
-    """The shipped clusters by name, each a cluster file's content with its source."""
-    text = resources.files("simcore").joinpath("data/clusters.json").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = json.loads(text)
-    return {row["name"]: row for row in rows}
-
-
-def load_cluster(name_or_path: str, n: int) -> Cluster:
-    """A preset by name, or a cluster file by its path."""
-    check_n(n)
-    known = presets()
-    if name_or_path in known:
-        return cluster_from_dict(known[name_or_path], n, f"preset {name_or_path!r}")
-    path = Path(name_or_path)
-    # os.path's, unlike Path's, takes a name of any length.
-    if path.suffix != ".json" and not os.path.exists(name_or_path):
-        names = [*known, "or a .json file"]
-        raise ValueError(unknown("cluster", name_or_path, names))
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except OSError as error:
-        raise ValueError(f"cluster file {name_or_path!r}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"cluster file {name_or_path!r} is not JSON: {error}") from None
-    return cluster_from_dict(document, n, f"cluster file {name_or_path!r}")
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number")
+    keys = [np.arange(cluster.n), *(np.array(level.groups) for level in cluster.levels)]
+    return np.lexsort(keys).astype(np.int64)

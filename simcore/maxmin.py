@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from simcore.schedule import IntArray
@@ -22,7 +24,7 @@ def max_min_rates(routes: IntArray, capacity: FloatArray) -> FloatArray:
     """
     flows = len(routes)
     on_link = np.bincount(routes.ravel(), minlength=len(capacity))
-    if on_link.max(initial=0) <= 1:
+    if on_link[np.isfinite(capacity)].max(initial=0) <= 1:
         return np.asarray(capacity[routes].min(axis=1), np.float64)
     rates = np.zeros(flows)
     left = capacity.astype(np.float64, copy=True)
@@ -42,4 +44,35 @@ def max_min_rates(routes: IntArray, capacity: FloatArray) -> FloatArray:
         left -= np.bincount(open_routes[settled].ravel(), used, minlength=len(capacity))
         np.maximum(left, 0.0, out=left)
         open_flows = open_flows[~settled]
+    return rates
+
+
+def few_max_min_rates(ways: Sequence[Sequence[int]], capacity: Sequence[float]) -> list[float]:
+    """The same for a handful of flows, whose sums take less time than NumPy's calls.
+
+    >>> few_max_min_rates([[0, 1], [0, 2]], [10.0, 10.0, 2.0])
+    [8.0, 2.0]
+    """
+    if len(ways) == 1:
+        return [min([capacity[link] for link in ways[0]])]
+    on_link: dict[int, list[int]] = {}
+    for flow, way in enumerate(ways):
+        for link in way:
+            on_link.setdefault(link, []).append(flow)
+    left = {link: capacity[link] for link in on_link}
+    users = {link: len(flows) for link, flows in on_link.items()}
+    rates = [-1.0] * len(ways)
+    while users:
+        share, full = min([(left[link] / count, link) for link, count in users.items()])
+        if users[full] == len(ways):  # often one link is the tightest for all
+            return [share] * len(ways)
+        for flow in on_link[full]:
+            if rates[flow] >= 0:
+                continue
+            rates[flow] = share
+            for link in ways[flow]:
+                left[link] = max(left[link] - share, 0.0)
+                users[link] -= 1
+                if not users[link]:
+                    del users[link]
     return rates

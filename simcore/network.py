@@ -6,32 +6,34 @@ Capacities are payload bytes per second, so that protocol overhead is accounted 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from simcore.cluster import Cluster
+from simcore.cluster import Cluster, Level
+from simcore.names import unknown
 from simcore.schedule import IntArray
 from simcore.trace import FloatArray
 
+LinkChange = tuple[float, int, float]  # from then on, this link has this capacity
+
 
 @dataclass(frozen=True, slots=True)
-class SlowLink:
-    """The pair's rate is capped at ``factor`` of its ports', from ``from_s`` to ``until_s``.
+class Slowdown:
+    """A link has only ``factor`` of its capacity from ``from_s`` to ``until_s``; 0 cuts it.
 
-    ``factor`` 0 cuts it; ``until_s`` infinite means for good.
+    ``link`` is a link's name (``gpu3.tx``, ``node1.up``), ``gpu3`` for all ports of a rank, or a
+    pair of ranks, ``0->1``, whose rate is capped at ``factor`` of the slowest link between them.
     """
 
-    src: int
-    dst: int
+    link: str
     factor: float
     from_s: float = 0.0
     until_s: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.src == self.dst or min(self.src, self.dst) < 0:
-            raise ValueError(f"slow link {self.src}->{self.dst}: accepted are two different ranks")
         if not 0 <= self.factor <= 1:
             raise ValueError(f"slow link factor must be from 0 to 1, got {self.factor!r}")
         if not (0 <= self.from_s < self.until_s and math.isfinite(self.from_s)):
@@ -40,54 +42,165 @@ class SlowLink:
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """Links by number; ``changes`` lists (time, link, capacity from then on) in order of time."""
+    """Links by number: ports first, then ``free``, an endless one that fills up short ways."""
 
-    n: int
-    names: tuple[str, ...]
-    capacity: FloatArray
-    latency_s: float
-    changes: tuple[tuple[float, int, float], ...]
-    pair_link: dict[tuple[int, int], int]
+    def __init__(self, cluster: Cluster, slowdowns: Sequence[Slowdown] = ()) -> None:
+        self.n = cluster.n
+        self.cluster = cluster
+        self.names: list[str] = []
+        self._capacity: list[float] = []
+        self._levels = cluster.levels
+        self._groups = [np.array(level.groups) for level in cluster.levels]
+        self._add_ports()
+        self.free = self._add("free", math.inf)
+        self._on_level = [self._add_level(level) for level in cluster.levels]
+        self._pair_latency = {(s, d): t for s, d, t in cluster.pair_latency_s}
+        self._pairs: dict[tuple[int, int], int] = {}
+        self.changes = self._changes(slowdowns)
+        self.capacity: FloatArray = np.array(self._capacity)
+
+    def _add(self, name: str, payload_bytes_per_s: float) -> int:
+        self.names.append(name)
+        self._capacity.append(payload_bytes_per_s)
+        return len(self.names) - 1
+
+    def _add_ports(self) -> None:
+        """``gpuR.tx`` of all ranks, then ``gpuR.rx``; of each level with ports of its own too."""
+        send, receive = self.cluster.payload_bytes_per_s
+        self.tx, self.rx = self._port_pair("", send, receive, self.cluster.half_duplex)
+        # By the level at which a message stays inside; the last row is for all the others.
+        self._port_tx, self._port_rx = [self.tx], [self.rx]
+        for level in reversed(self._levels):
+            tx, rx = self._port_tx[0], self._port_rx[0]
+            if level.port_bytes_per_s is not None:
+                rate = np.full(self.n, self._payload(level.port_bytes_per_s))
+                tx, rx = self._port_pair(f".{level.name}", rate, rate, False)
+            self._port_tx.insert(0, tx)
+            self._port_rx.insert(0, rx)
+
+    def _payload(self, bytes_per_s: float) -> float:
+        return bytes_per_s / self.cluster.wire_time_per_payload_byte
+
+    def _port_pair(
+        self, kind: str, send: FloatArray, receive: FloatArray, half_duplex: bool
+    ) -> tuple[IntArray, IntArray]:
+        if half_duplex:
+            both = [self._add(f"gpu{r}{kind}.port", float(send[r])) for r in range(self.n)]
+            return np.array(both), np.array(both)
+        tx = [self._add(f"gpu{r}{kind}.tx", float(send[r])) for r in range(self.n)]
+        rx = [self._add(f"gpu{r}{kind}.rx", float(receive[r])) for r in range(self.n)]
+        return np.array(tx), np.array(rx)
+
+    def _add_level(self, level: Level) -> tuple[IntArray | None, IntArray | None, IntArray | None]:
+        """For each rank its group's way up, way down and bus; None where the level has none."""
+        groups = np.array(level.groups)
+        up = down = bus = None
+        if level.uplink_bytes_per_s is not None:
+            rate = self._payload(level.uplink_bytes_per_s)
+            up, down = np.zeros(self.n, np.int64), np.zeros(self.n, np.int64)
+            for group in np.unique(groups).tolist():
+                ranks = np.flatnonzero(groups == group)
+                nic_of = np.arange(len(ranks)) * level.nics // len(ranks)
+                for nic in np.unique(nic_of).tolist():
+                    name = f"{level.name}{group}" + (f".nic{nic}" if level.nics > 1 else "")
+                    members = ranks[nic_of == nic]
+                    up[members] = self._add(f"{name}.up", rate)
+                    down[members] = (
+                        up[members] if level.half_duplex else self._add(f"{name}.down", rate)
+                    )
+        if level.bus_bytes_per_s is not None:
+            rate = self._payload(level.bus_bytes_per_s)
+            numbers = {
+                g: self._add(f"{level.name}{g}.bus", rate) for g in sorted(set(level.groups))
+            }
+            bus = np.array([numbers[g] for g in level.groups])
+        return up, down, bus
+
+    # -- ways --------------------------------------------------------------------------------
+
+    def _inside(self, src: IntArray, dst: IntArray) -> IntArray:
+        """The innermost level at which both are in one group; the number of levels if none."""
+        inside = np.full(len(src), len(self._levels))
+        for number in reversed(range(len(self._levels))):
+            groups = self._groups[number]
+            inside[groups[src] == groups[dst]] = number
+        return inside
 
     def routes(self, src: IntArray, dst: IntArray) -> IntArray:
         """Links on the way from each ``src`` to its ``dst``, shape ``(len(src), links)``."""
-        ports = [src, dst + self.n]
-        if self.pair_link:
-            free = len(self.capacity) - 1  # the last link is endless: a filler for other pairs
+        if not self._levels:
+            ways = [self.tx[src], self.rx[dst]]
+        else:
+            inside = self._inside(src, dst)
+            ways = [
+                np.choose(inside, [tx[src] for tx in self._port_tx]),
+                np.choose(inside, [rx[dst] for rx in self._port_rx]),
+            ]
+            for number, (up, down, bus) in enumerate(self._on_level):
+                leaves = inside > number
+                if up is not None and down is not None:
+                    ways.append(np.where(leaves, up[src], self.free))
+                    ways.append(np.where(leaves, down[dst], self.free))
+                if bus is not None:
+                    ways.append(np.where(inside >= number, bus[src], self.free))
+                    ways.append(np.where(leaves, bus[dst], self.free))
+        if self._pairs:
             pairs = zip(src.tolist(), dst.tolist(), strict=True)
-            ports.append(np.array([self.pair_link.get(p, free) for p in pairs], np.int64))
-        return np.stack(ports, axis=1)
+            ways.append(np.array([self._pairs.get(p, self.free) for p in pairs], np.int64))
+        return np.stack(ways, axis=1)
 
+    def latencies_s(self, src: IntArray, dst: IntArray) -> FloatArray:
+        """Seconds from a message's leaving ``src`` to its arrival at ``dst``, one per row."""
+        latency = np.full(len(src), self.cluster.latency_s)
+        if self._levels:
+            by_level = [self.cluster.latency_s]  # for messages that stay inside no level
+            for level in reversed(self._levels):
+                by_level.insert(0, by_level[0] if level.latency_s is None else level.latency_s)
+            latency = np.array(by_level)[self._inside(src, dst)]
+        if self._pair_latency:
+            pairs = zip(src.tolist(), dst.tolist(), strict=True)
+            latency = np.array(
+                [self._pair_latency.get(p, t) for p, t in zip(pairs, latency.tolist(), strict=True)]
+            )
+        return latency
 
-def network_of(cluster: Cluster, slow_links: Sequence[SlowLink] = ()) -> Network:
-    """The links of ``cluster``: ``gpuR.tx`` for each rank, ``gpuR.rx`` for each, then slow pairs.
+    # -- slowdowns ---------------------------------------------------------------------------
 
-    >>> from simcore.cluster import uniform
-    >>> network_of(uniform(2, 1e9), [SlowLink(0, 1, 0.5)]).names
-    ('gpu0.tx', 'gpu1.tx', 'gpu0.rx', 'gpu1.rx', 'gpu0->gpu1', 'free')
-    """
-    n = cluster.n
-    send, receive = cluster.payload_bytes_per_s
-    names = [f"gpu{r}.tx" for r in range(n)] + [f"gpu{r}.rx" for r in range(n)]
-    capacity = np.concatenate([send, receive])
-    pair_link: dict[tuple[int, int], int] = {}
-    changes: list[tuple[float, int, float]] = []
-    for slow in slow_links:
-        pair = (slow.src, slow.dst)
-        if max(pair) >= n:
-            raise ValueError(f"slow link {slow.src}->{slow.dst}: accepted are ranks 0 to {n - 1}")
-        if pair in pair_link:
-            raise ValueError(f"slow link {slow.src}->{slow.dst} is given twice; accepted: once")
-        pair_link[pair] = len(names)
-        names.append(f"gpu{slow.src}->gpu{slow.dst}")
-        cap = slow.factor * min(send[slow.src], receive[slow.dst])
-        changes.append((slow.from_s, pair_link[pair], cap))
-        if math.isfinite(slow.until_s):
-            changes.append((slow.until_s, pair_link[pair], math.inf))
-    if pair_link:
-        names.append("free")
-        capacity = np.concatenate([capacity, np.full(len(names) - 2 * n, np.inf)])
-    changes.sort()
-    return Network(n, tuple(names), capacity, cluster.latency_s, tuple(changes), pair_link)
+    def _changes(self, slowdowns: Sequence[Slowdown]) -> list[LinkChange]:
+        """Every moment at which a link's capacity becomes another, in order of time."""
+        on_link: dict[int, list[Slowdown]] = {}
+        for slow in slowdowns:
+            for link in self._links_called(slow.link):
+                on_link.setdefault(link, []).append(slow)
+        changes: list[LinkChange] = []
+        for link, slows in on_link.items():
+            full = self._capacity[link]
+            if link in self._pairs.values():
+                self._capacity[link] = math.inf  # no cap until the first moment
+            for time_s in sorted({t for slow in slows for t in (slow.from_s, slow.until_s)}):
+                now = [slow.factor for slow in slows if slow.from_s <= time_s < slow.until_s]
+                capacity = full * math.prod(now) if now else self._capacity[link]
+                if math.isfinite(time_s):
+                    changes.append((time_s, link, capacity))
+        return sorted(changes)
+
+    def _links_called(self, name: str) -> list[int]:
+        match = re.fullmatch(r"(\d+)->(\d+)", name)
+        if match:
+            return [self._pair_link(int(match[1]), int(match[2]))]
+        links = [i for i, link in enumerate(self.names) if name in (link, link.split(".")[0])]
+        if not links or name == "free":
+            some = [link for link in self.names if link != "free"][:8]
+            raise ValueError(unknown("link", name, [*some, "…", "0->1"]))
+        return links
+
+    def _pair_link(self, src: int, dst: int) -> int:
+        """A link of its own for the pair, as wide as the slowest on its way."""
+        if src == dst or max(src, dst) >= self.n:
+            raise ValueError(f"slow link '{src}->{dst}': accepted are two ranks below {self.n}")
+        if (src, dst) not in self._pairs:
+            way = self.routes(np.array([src]), np.array([dst]))[0].tolist()
+            slowest = min(self._capacity[link] for link in way)
+            self._pairs[src, dst] = self._add(f"gpu{src}->gpu{dst}", slowest)
+        return self._pairs[src, dst]

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from simcore.algorithms import unknown
+from simcore.names import unknown
 from simcore.trace import Source
 from simcore.units import parse_rate, parse_time
 
@@ -63,10 +63,17 @@ class Record:
                 raise ValueError(f"field {name!r} is {_short(getattr(self, name))}; {accepted}")
         for name in _PER_RANK:
             values = getattr(self, name)
-            if values is not None and len(values) != self.gpus:
-                raise ValueError(f"field {name!r} has {len(values)} entries; accepted: {self.gpus}")
+            if values is not None and len(values) != self.ranks:
+                raise ValueError(
+                    f"field {name!r} has {len(values)} entries; accepted: {self.ranks}"
+                )
         if not math.isclose(self.median_s, median(self.runs_s), rel_tol=1e-9, abs_tol=1e-12):
             raise ValueError(f"field 'median_s' is {self.median_s!r}, not the median of 'runs_s'")
+
+    @property
+    def ranks(self) -> int:
+        """Processes: one per GPU, and one per extra server."""
+        return self.gpus + (self.flags.get("servers", 1) if self.name == "ps-dedicated" else 0)
 
     @property
     def network_bytes_per_s(self) -> float | None:

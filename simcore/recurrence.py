@@ -1,125 +1,254 @@
-"""The fast solver, for schedules whose transfers never share a link: one vector per step.
+"""The fast solver, for schedules whose messages never compete: one vector per step, or one number.
 
-If in every step each rank sends at most one message and receives at most one, and no rank is in
-two steps at once, then no port ever carries two flows, and a step's times follow from the last
-step's by ``max`` and ``+``. It raises ``SharedLink`` for everything else.
+Under the ``rank`` and ``barrier`` rules a rank is in one step at a time. So where no link is on the
+way of two messages that may be under way at once, a step's times follow from the last step's by
+``max`` and ``+``. Where all ranks are level, messages may even share links, as long as all of them
+then take equally long. Everything else raises ``SharedLink``, for the event solver to take over.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from simcore.maxmin import max_min_rates
 from simcore.network import Network
-from simcore.schedule import IntArray, Schedule, Step
-from simcore.timeline import Timed, Timeline
+from simcore.schedule import IntArray, Schedule, Step, message_sizes
+from simcore.timeline import Timed, Timeline, adding_seconds
 from simcore.trace import FloatArray
+
+_LEVEL = 1e-12  # times closer than this fraction are equal: rounding, not physics
+# With few ranks a vector costs as little as finding out that one number would do.
+_VECTORS_UP_TO = 2048
 
 
 class SharedLink(Exception):
-    """Two flows may meet on a link; the event solver has to take over."""
+    """Messages may compete for a link."""
 
 
 class _Way:
-    """What a step's (src, dst) columns imply, worked out once for steps that share them."""
+    """What a step's ranks and the network imply, worked out once for steps that share them."""
 
-    def __init__(self, step: Step, rows: IntArray | None, network: Network) -> None:
+    def __init__(self, step: Step, network: Network) -> None:
         self.columns = (step.src, step.dst)
-        self.src, self.dst = (c if rows is None else c[rows] for c in self.columns)
-        for ends in (self.src, self.dst):
-            if len(ends) and np.bincount(ends).max() > 1:
-                raise SharedLink
+        self.src, self.dst = step.src, step.dst
         self.routes = network.routes(self.src, self.dst)
-        self.seconds_per_byte = 1.0 / network.capacity[self.routes].min(axis=1)
+        self.latency_s = network.latencies_s(self.src, self.dst)
+        on_link = np.bincount(self.routes.ravel(), minlength=len(network.capacity))
+        on_link[network.free] = 0
+        sends, receives = (np.bincount(ends, minlength=network.n) for ends in self.columns)
+        self.one_each = max(sends.max(initial=0), receives.max(initial=0)) <= 1
+        self.competes = bool(on_link.max(initial=0) > 1) or not self.one_each
+        rate = (
+            max_min_rates(self.routes, network.capacity)
+            if self.competes
+            else network.capacity[self.routes].min(axis=1)
+        )
+        if not (rate > 0).all():
+            raise SharedLink
+        self.seconds_per_byte = 1.0 / rate
+        # Links beyond the ranks' own ports, which ranks in other steps may be using still.
+        self.common = self.routes[:, 2:] if self.routes.shape[1] > 2 else None
         self.row_bytes = np.zeros(len(self.src), np.int64)  # summed over the steps it served
-        everyone = np.arange(network.n)
-        # A ring: row r is rank r's send, and every rank receives. Then no scattering is needed.
-        self.is_shift = len(self.src) == network.n and bool((self.src == everyone).all())
-        self.sender_to = np.argsort(self.dst) if self.is_shift else self.dst
+        self.shift = self._shift(network.n) if self.one_each else None
+        self.all_alike = (
+            len(set(sends.tolist())) == len(set(receives.tolist())) == 1
+            and bool((self.latency_s == self.latency_s[0]).all())
+            and _equal(self.seconds_per_byte)
+        )
 
-    def add_bytes_to(self, link_bytes: IntArray) -> None:
-        """Book what has gone this way."""
-        for links in self.routes.T:
-            np.add.at(link_bytes, links, self.row_bytes)
+    def _shift(self, n: int) -> int | None:
+        """How far on everyone sends, if all send in order of ranks, as in a ring."""
+        rank = np.arange(n)
+        if len(self.src) != n or not (self.src == rank).all():
+            return None
+        shift = int(self.dst[0])
+        return shift if (self.dst == (rank + shift) % n).all() else None
 
     def serves(self, step: Step) -> bool:
-        """Whether the step has the very columns that this was made for."""
-        return step.src is self.columns[0] and step.dst is self.columns[1]
+        """Whether the step has the columns that this was made for."""
+        return all(
+            made is now or np.array_equal(made, now)
+            for made, now in zip(self.columns, (step.src, step.dst), strict=True)
+        )
+
+    def book(self, timeline: Timeline) -> None:
+        """Add up what has gone this way."""
+        for links in self.routes.T:
+            np.add.at(timeline.link_bytes, links, self.row_bytes)
+        np.add.at(timeline.sent_bytes, self.src, self.row_bytes)
+        np.add.at(timeline.received_bytes, self.dst, self.row_bytes)
+
+
+def _equal(values: FloatArray) -> bool:
+    return bool(values.max() - values.min() <= _LEVEL * values.max())
+
+
+def _rolled(values: FloatArray, shift: int, out: FloatArray) -> FloatArray:
+    """``out[r] = values[(r + shift) % n]``, without the cost of an index array."""
+    shift %= len(values)
+    out[: len(values) - shift] = values[shift:]
+    out[len(values) - shift :] = values[:shift]
+    return out
+
+
+class _Run:
+    """The state between two steps: when each rank enters the next one.
+
+    A rank enters when it is through with the last one, so the latest entry is also when the last
+    byte so far had left.
+    """
+
+    def __init__(
+        self, network: Network, starts_s: FloatArray, barrier: bool, launch_s: float
+    ) -> None:
+        self.network, self.barrier, self.launch_s = network, barrier, launch_s
+        self.reduce_s = network.cluster.reduce_s_per_byte
+        self.entered = starts_s.astype(np.float64)
+        self.free_at = np.zeros(len(network.capacity))
+        self.scratch = np.zeros(network.n)
+        # If all ranks enter at one time, that time: then `entered` is not kept up.
+        may_be_level = network.n > _VECTORS_UP_TO and _equal(self.entered)
+        self.level_s = float(self.entered[0]) if may_be_level else None
+
+    @property
+    def end_s(self) -> float:
+        """When the last rank is through."""
+        return float(self.entered.max()) if self.level_s is None else self.level_s
+
+    def advance(
+        self, way: _Way, port_s: FloatArray, adds_s: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """One step: start and departure of each message, which takes ``port_s`` and ``adds_s``."""
+        if self.level_s is not None:
+            simple = way.one_each or not self.launch_s + self.reduce_s
+            if way.all_alike and simple and _equal(port_s):
+                return self._advance_level(way, float(port_s[0]), float(adds_s[0]))
+            self.entered = np.full(self.network.n, self.level_s)
+            self.level_s = None
+        if self.barrier:
+            self.entered[:] = self.entered.max()
+        if way.shift is not None and not way.competes:
+            start = np.maximum(
+                self.entered + self.launch_s if self.launch_s else self.entered,
+                _rolled(self.entered, way.shift, self.scratch),
+            )
+        else:
+            start = np.maximum(self.entered[way.src] + self.launch_s, self.entered[way.dst])
+        if way.competes:
+            self._check_level(way, start, port_s)
+        left = start + port_s
+        if way.common is not None:
+            self._check_common(way.common, start, left)
+        self._let_through(way, left, adds_s)
+        return start, left
+
+    def _advance_level(
+        self, way: _Way, port_s: float, add_s: float
+    ) -> tuple[FloatArray, FloatArray]:
+        assert self.level_s is not None
+        start_s = self.level_s + self.launch_s
+        left_s = start_s + port_s
+        self.level_s = left_s + float(way.latency_s[0]) + add_s
+        return np.broadcast_to(start_s, len(way.src)), np.broadcast_to(left_s, len(way.src))
+
+    def _check_level(self, way: _Way, start: FloatArray, port_s: FloatArray) -> None:
+        """Messages that share links start together, end together, and meet no earlier ones."""
+        alone = self.entered.max() <= start.min() * (1 + _LEVEL)
+        simple = way.one_each or not self.launch_s + self.reduce_s
+        if not (alone and simple and _equal(start) and _equal(port_s)):
+            raise SharedLink
+
+    def _check_common(self, links: IntArray, start: FloatArray, left: FloatArray) -> None:
+        self.free_at[self.network.free] = 0.0
+        if (self.free_at[links] > start[:, None] * (1 + _LEVEL)).any():
+            raise SharedLink
+        self.free_at[links] = left[:, None]
+
+    def _let_through(self, way: _Way, left: FloatArray, adds_s: FloatArray) -> None:
+        """A sender is through when the last byte has left, a receiver when it has it added."""
+        done = left + way.latency_s
+        if self.reduce_s:
+            done += adds_s
+        if way.shift is not None:
+            self.entered = np.maximum(left, _rolled(done, -way.shift, self.scratch))
+            return
+        entered = self.entered.copy()
+        np.maximum.at(entered, way.src, left)
+        np.maximum.at(entered, way.dst, done)
+        self.entered = entered
 
 
 def solve(
     schedule: Schedule,
     network: Network,
-    chunk_bytes: IntArray,
+    byte_bounds: IntArray,
     starts_s: FloatArray,
     *,
     barrier: bool = False,
     launch_per_message_s: float = 0.0,
     keep_spans: bool = False,
+    progress: Callable[[float], None] | None = None,
 ) -> Timeline:
     """The timeline of ``schedule`` when rank ``r`` may start at ``starts_s[r]``."""
     if network.changes:
         raise SharedLink
-    entered = starts_s.astype(np.float64)  # when each rank entered the present step
-    end_s = float(entered.max())
-    no_empty, even = bool(chunk_bytes.all()), bool((chunk_bytes == chunk_bytes[0]).all())
-    timeline = Timeline(np.zeros(len(network.capacity), np.int64))
+    sizes = _Sizes(byte_bounds, network.cluster.reduce_s_per_byte)
+    timeline = Timeline.empty(network)
+    run = _Run(network, starts_s, barrier, launch_per_message_s)
     way: _Way | None = None
-    steady: tuple[IntArray, FloatArray] | None = None  # bytes and port time, the same every step
     for number, step in enumerate(schedule.steps()):
-        rows = None if no_empty else np.flatnonzero(chunk_bytes[step.chunk])
-        if not len(step if rows is None else rows):
+        if progress:
+            progress(number / schedule.n_steps)
+        if not sizes.no_empty:
+            step = step.take(np.flatnonzero(message_sizes(step, byte_bounds)))  # noqa: PLW2901
+        if not len(step):
             continue
-        if rows is not None or way is None or not way.serves(step):
+        if way is None or not way.serves(step):
             if way is not None:
-                way.add_bytes_to(timeline.link_bytes)
-            way = _Way(step, rows, network)
-            steady = None
-        if barrier:
-            entered[:] = end_s
-        if even and steady is not None:
-            nbytes, port_s = steady
-        else:
-            nbytes = chunk_bytes[step.chunk if rows is None else step.chunk[rows]]
-            port_s = nbytes * way.seconds_per_byte
-            steady = nbytes, port_s
-        start, left, entered, last_s = _advance(
-            way, entered, port_s, network.latency_s, launch_per_message_s
-        )
-        end_s = max(end_s, last_s)
+                way.book(timeline)
+            way = _Way(step, network)
+        nbytes, port_s, adds_s = sizes.of(step, way)
+        start, left = run.advance(way, port_s, adds_s)
         timeline.events += 2
-        timeline.transfers += len(way.src)
+        timeline.transfers += len(step)
         way.row_bytes += nbytes
         if keep_spans:
-            chunk, op = (c if rows is None else c[rows] for c in (step.chunk, step.op))
-            timeline.timed.append(
-                Timed(
-                    np.full(len(nbytes), number), way.src, way.dst, chunk, op, nbytes, start, left
-                )
-            )
+            rows = np.full(len(step), number), step.src, step.dst, step.chunk, step.op, step.width
+            adding_s = left + way.latency_s
+            times = (way.latency_s, adds_s, start, left, adding_s)
+            timeline.timed.append(Timed(*rows, nbytes, *times))
     if way is not None:
-        way.add_bytes_to(timeline.link_bytes)
-    timeline.time_s = end_s
+        way.book(timeline)
+    timeline.time_s = run.end_s
     return timeline
 
 
-def _advance(
-    way: _Way, entered: FloatArray, port_s: FloatArray, latency_s: float, launch_s: float
-) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-    """One step: start and departure of each row, when each rank is through, and the last of all.
+class _Sizes:
+    """What the messages of a step weigh; worked out once where steps weigh the same."""
 
-    Sender and receiver wait for each other; the sender is through when the last byte has left,
-    the receiver when it has arrived.
-    """
-    if way.is_shift:
-        ready = entered + launch_s if launch_s else entered
-        start = np.maximum(ready, entered[way.dst])
-        left = start + port_s
-        arrived = left[way.sender_to] + latency_s
-        through = np.maximum(left, arrived)
-        return start, left, through, float(through.max())
-    start = np.maximum(entered[way.src] + launch_s, entered[way.dst])
-    left = start + port_s
-    through = entered.copy()
-    through[way.src] = left
-    through[way.dst] = np.maximum(through[way.dst], left + latency_s)
-    return start, left, through, float((left + latency_s).max())
+    def __init__(self, byte_bounds: IntArray, reduce_s: float) -> None:
+        self.bounds, self.reduce_s = byte_bounds, reduce_s
+        self.chunks = np.diff(byte_bounds)
+        self.no_empty = bool(self.chunks.all())
+        self.even = bool((self.chunks == self.chunks[0]).all())
+        self.last: tuple[_Way, Step] | None = None
+        self.found: tuple[IntArray, FloatArray, FloatArray]
+        self.ones: IntArray | None = None  # a width column that is known to be all ones
+
+    def of(self, step: Step, way: _Way) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Bytes of each message, its time on the ports, and the time to add it."""
+        if self.even and self.last and self.last[0] is way:
+            before = self.last[1]
+            if before.width is step.width and before.op is step.op:
+                return self.found
+        if step.width is not self.ones and (step.width == 1).all():
+            self.ones = step.width
+        single = step.width is self.ones
+        nbytes = self.chunks[step.chunk] if single else message_sizes(step, self.bounds)
+        no_adds = self.found[2] if self.last and self.last[0] is way and not self.reduce_s else None
+        adds_s = adding_seconds(step.op, nbytes, self.reduce_s) if no_adds is None else no_adds
+        self.found = nbytes, nbytes * way.seconds_per_byte, adds_s
+        self.last = way, step
+        return self.found

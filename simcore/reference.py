@@ -48,11 +48,12 @@ def history(schedule: Schedule, inputs: Buffers) -> Iterator[tuple[Buffers, Cont
     """
     buffers = _checked_copy(schedule, inputs)
     bounds = chunk_bounds(buffers.shape[1], schedule.chunks).tolist()
-    who: Contributors = [[(rank,)] * schedule.chunks for rank in range(schedule.n)]
+    inputs_of = [(rank,) if rank < schedule.workers else () for rank in range(schedule.n)]
+    who: Contributors = [[ranks] * schedule.chunks for ranks in inputs_of]
     yield buffers.copy(), [list(row) for row in who]
     for step in schedule.steps():
         _apply(step, buffers, bounds)
-        arriving = [(d, c, op, who[s][c]) for s, d, c, op in _rows(step)]
+        arriving = [(d, c, op, who[s][c]) for s, d, c, op, _ in _rows(step.one_by_one())]
         for dst, chunk, op, ranks in arriving:
             who[dst][chunk] = who[dst][chunk] + ranks if op == Op.ADD else ranks
         yield buffers.copy(), [list(row) for row in who]
@@ -61,18 +62,19 @@ def history(schedule: Schedule, inputs: Buffers) -> Iterator[tuple[Buffers, Cont
 def _checked_copy(schedule: Schedule, inputs: Buffers) -> Buffers:
     if inputs.ndim != 2 or inputs.shape[0] != schedule.n:
         raise ValueError(f"inputs must have shape ({schedule.n}, elements), got {inputs.shape}")
+    if inputs[schedule.workers :].any():
+        raise ValueError(f"inputs of the servers, ranks from {schedule.workers} on, must be zero")
     return inputs.copy()
 
 
-def _rows(step: Step) -> Iterator[tuple[int, int, int, int]]:
-    return zip(
-        step.src.tolist(), step.dst.tolist(), step.chunk.tolist(), step.op.tolist(), strict=True
-    )
+def _rows(step: Step) -> Iterator[tuple[int, int, int, int, int]]:
+    columns = (step.src, step.dst, step.chunk, step.op, step.width)
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _apply(step: Step, buffers: Buffers, bounds: list[int]) -> None:
     """All sends read the state before the step, then the arrivals are applied in row order."""
-    parts = [(slice(bounds[c], bounds[c + 1]), s, d, op) for s, d, c, op in _rows(step)]
+    parts = [(slice(bounds[c], bounds[c + w]), s, d, op) for s, d, c, op, w in _rows(step)]
     messages = [buffers[src, part].copy() for part, src, _, _ in parts]
     for (part, _, dst, op), message in zip(parts, messages, strict=True):
         if op == Op.ADD:

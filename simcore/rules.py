@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from simcore.events import Clock
-from simcore.schedule import IntArray, Schedule, Step
+from simcore.live import LiveStep, live_steps
+from simcore.network import Network
+from simcore.schedule import IntArray, Schedule, Step, runs
+from simcore.slots import Messages, Rows, cells, few_or_many
 from simcore.timeline import Timed
 from simcore.trace import FloatArray
-
-
-class LiveStep(Timed):
-    """One step in flight: its transfers, what each waits for, and the ranks that take part."""
-
-    def __init__(self, number: int, step: Step, chunk_bytes: IntArray) -> None:
-        rows = np.flatnonzero(chunk_bytes[step.chunk])  # empty chunks are not sent
-        super().__init__(
-            *(np.full(len(rows), number), step.src[rows], step.dst[rows]),
-            *(step.chunk[rows], step.op[rows], chunk_bytes[step.chunk[rows]]),
-            *(np.zeros(len(rows)), np.zeros(len(rows))),
-        )
-        self.waiting = np.full(len(rows), 2)  # for both ends to have entered the step
-        ends = np.concatenate([self.src, self.dst])
-        self.ranks, place = np.unique(ends, return_inverse=True)
-        self.src_place, self.dst_place = place[: len(rows)], place[len(rows) :]
-        self.open_ends = np.bincount(place, minlength=len(self.ranks))
-        self.next_step = np.full(len(self.ranks), -1)  # where each rank goes on, -1 if unknown
 
 
 class RankRule:
@@ -39,121 +25,157 @@ class RankRule:
     """
 
     def __init__(
-        self, schedule: Schedule, chunk_bytes: IntArray, starts_s: FloatArray, barrier: bool
+        self, schedule: Schedule, byte_bounds: IntArray, starts_s: FloatArray, barrier: bool
     ) -> None:
-        self.chunk_bytes, self.barrier = chunk_bytes, barrier
-        self.starts_s = starts_s
-        self.to_make = enumerate(schedule.steps())
-        self.all_made = False
+        self.schedule, self.byte_bounds = schedule, byte_bounds
+        self.starts_s, self.barrier = starts_s, barrier
+        self.made, self.all_made = 0, False
         self.live: dict[int, LiveStep] = {}
-        self.idle = np.zeros(schedule.n, bool)  # through with every step made so far
-        self.first = np.full(schedule.n, -1)  # the first step made that each rank is in
-        self.last = np.full(schedule.n, -1)  # and the last
+        # Of each rank: the steps made that it comes to after its present one, and how many; whether
+        # it waits for one to be made; how many of its transfers in its present step have not ended.
+        self.ahead: list[list[int]] = [[] for _ in range(schedule.n)]
+        self.n_ahead = np.zeros(schedule.n, np.int64)
+        self.idle, self.n_idle = np.zeros(schedule.n, bool), 0
+        self.open_ends = np.zeros(schedule.n, np.int64)
+        # The same memory, faster to read and write one by one.
+        self.n_ahead_at, self.open_ends_at = cells(self.n_ahead), cells(self.open_ends)
+
+    def done(self) -> float:
+        """The part of the steps that has been begun."""
+        return self.made / max(self.schedule.n_steps, 1)
 
     def begin(self, clock: Clock) -> None:
         """Each rank starts at its time; with a barrier it waits there for the others."""
         self.clock = clock
+        self.to_make = live_steps(self.schedule.steps(), self.byte_bounds, clock.network)
         for time_s in np.unique(self.starts_s):
-            ranks = np.flatnonzero(self.starts_s == time_s)
-            clock.at(float(time_s), self._start, ranks)
+            ranks = few_or_many(np.flatnonzero(self.starts_s == time_s))
+            clock.at(float(time_s), self._go_on, ranks)
 
-    def sent(self, live: LiveStep, rows: IntArray) -> None:
+    def sent(self, live: LiveStep, rows: Rows) -> None:
         """The senders' ends are closed."""
-        self._close(live, live.src_place[rows])
+        self._close(live.src, rows)
 
-    def arrived(self, live: LiveStep, rows: IntArray, was_last: bool) -> None:
+    def arrived(self, live: LiveStep, rows: Rows, was_last: bool) -> None:
         """The receivers' ends are closed."""
         if was_last:
-            del self.live[int(live.step[0])]
-        self._close(live, live.dst_place[rows])
+            del self.live[live.number]
+        self._close(live.dst, rows)
 
-    def _start(self, ranks: IntArray) -> None:
-        self._go_on(ranks, self.first[ranks])
-
-    def _close(self, live: LiveStep, places: IntArray) -> None:
-        closed = np.bincount(places, minlength=len(live.ranks))
-        live.open_ends -= closed
-        through = np.flatnonzero((closed > 0) & (live.open_ends == 0))
+    def _close(self, rank_of: IntArray, rows: Rows) -> None:
+        through: Rows
+        if isinstance(rows, list):
+            through = []
+            for row in rows:
+                rank = rank_of.item(row)
+                self.open_ends_at[rank] -= 1
+                if not self.open_ends_at[rank]:
+                    through.append(rank)
+        else:
+            closed = np.bincount(rank_of[rows], minlength=len(self.open_ends))
+            self.open_ends -= closed
+            through = few_or_many(np.flatnonzero((closed > 0) & (self.open_ends == 0)))
         if len(through):
-            self._go_on(live.ranks[through], live.next_step[through])
+            self._go_on(through)
 
-    def _go_on(self, ranks: IntArray, to: IntArray) -> None:
+    def _go_on(self, ranks: Rows) -> None:
         """These ranks enter their next steps, those without one wait for more to be made."""
-        self.idle[ranks[to < 0]] = True
-        for number in np.unique(to[to >= 0]).tolist():
-            live = self.live[number]
-            self._enter(live, np.searchsorted(live.ranks, ranks[to == number]))
-        while not self.all_made and self.idle.any():
-            if self.barrier and not self.idle.all():
+        if not isinstance(ranks, list):
+            none = self.n_ahead[ranks] == 0
+            self.idle[ranks[none]] = True
+            self.n_idle += int(np.count_nonzero(none))
+            ranks = ranks[~none].tolist()
+        coming: dict[int, list[int]] = {}
+        for rank in ranks:
+            if self.ahead[rank]:
+                coming.setdefault(self.ahead[rank].pop(0), []).append(rank)
+                self.n_ahead_at[rank] -= 1
+            else:
+                self.idle[rank] = True
+                self.n_idle += 1
+        for number in sorted(coming):
+            self._enter(self.live[number], few_or_many(coming[number]))
+        while self.n_idle and not self.all_made:
+            if self.barrier and self.n_idle < len(self.idle):
                 return
             self._make_step()
 
     def _make_step(self) -> None:
-        number, step = next(self.to_make, (-1, None))
-        if step is None:
+        live = next(self.to_make, None)
+        if live is None:
             self.all_made = True
             return
-        live = LiveStep(number, step, self.chunk_bytes)
+        self.made = live.number
         if not len(live.src):
             return
-        self.live[number] = live
+        self.live[live.number] = live
         self.clock.made(live)
-        idle = self.idle[live.ranks]
-        self._queue(live.ranks[~idle], number)
-        self.last[live.ranks] = number
-        self.idle[live.ranks] = False
-        self._enter(live, np.flatnonzero(idle))
+        ranks = live.ends.ranks
+        idle = self.idle[ranks]
+        for rank in ranks[~idle].tolist():
+            self.ahead[rank].append(live.number)
+        self.n_ahead[ranks[~idle]] += 1
+        self.idle[ranks] = False
+        self.n_idle -= int(np.count_nonzero(idle))
+        self._enter(live, few_or_many(ranks[idle]))
 
-    def _queue(self, ranks: IntArray, number: int) -> None:
-        """Ranks that are busy, or have not started, come to this step after their last one."""
-        last = self.last[ranks]
-        self.first[ranks[last < 0]] = number
-        for before in np.unique(last[last >= 0]).tolist():
-            previous = self.live[before]
-            places = np.searchsorted(previous.ranks, ranks[last == before])
-            previous.next_step[places] = number
+    def _enter(self, live: LiveStep, ranks: Rows) -> None:
+        received, sent = live.ends.rows_with(ranks, self.schedule.n)
+        for rank_of, rows in (live.dst, received), (live.src, sent):
+            if isinstance(rows, list):
+                for row in rows:
+                    self.open_ends_at[rank_of.item(row)] += 1
+            else:
+                np.add.at(self.open_ends, rank_of[rows], 1)
+        self._entered(live, received)
+        self.clock.when_issued(live, sent, self._entered)
 
-    def _enter(self, live: LiveStep, places: IntArray) -> None:
-        entering = np.zeros(len(live.ranks), bool)
-        entering[places] = True
-        self._entered(live, np.flatnonzero(entering[live.dst_place]))
-        senders = np.flatnonzero(entering[live.src_place])
-        self.clock.when_issued(live, senders, self._entered)
+    def _entered(self, live: LiveStep, rows: Rows) -> None:
+        if isinstance(rows, list):
+            ready = []
+            for row in rows:
+                live.waiting_at[row] -= 1
+                if not live.waiting_at[row]:
+                    ready.append(row)
+            self.clock.start(live, ready)
+        else:
+            live.waiting[rows] -= 1
+            self.clock.start(live, few_or_many(rows[live.waiting[rows] == 0]))
 
-    def _entered(self, live: LiveStep, rows: IntArray) -> None:
-        live.waiting[rows] -= 1
-        self.clock.start(live, rows[live.waiting[rows] == 0])
 
-
-class _WholeSchedule(Timed):
+class _WholeSchedule(Messages):
     """Every transfer at once, with the number of earlier writes that each still waits for."""
 
-    def __init__(self, schedule: Schedule, chunk_bytes: IntArray) -> None:
-        steps = [LiveStep(number, s, chunk_bytes) for number, s in enumerate(schedule.steps())]
-        columns = ("step", "src", "dst", "chunk", "op", "nbytes", "start_s", "left_s")
-        empty = LiveStep(0, Step.of([], [], [], []), chunk_bytes)  # gives the columns their types
+    def __init__(self, schedule: Schedule, byte_bounds: IntArray, network: Network) -> None:
+        made = [Step.of([], [], [], []), *schedule.steps()]  # the empty one types the columns
+        steps = list(live_steps(made, byte_bounds, network, first=-1))
+        columns = [f.name for f in fields(Timed) if f.name != "pieces"]
         joined: dict[str, Any] = {
-            c: np.concatenate([getattr(s, c) for s in (empty, *steps)]) for c in columns
+            c: np.concatenate([getattr(s, c) for s in steps]) for c in columns
         }
         super().__init__(**joined)
-        # A cell at a step, as one sortable number.
+        self.number, self.routes = 0, np.concatenate([s.routes for s in steps])
+        # Every cell that a message reads and writes, with its step, as one sortable number.
         self.steps = schedule.n_steps + 1
-        self.read = (self.src * schedule.chunks + self.chunk) * self.steps + self.step
-        self.write = (self.dst * schedule.chunks + self.chunk) * self.steps + self.step
-        cell = self.read - self.step
+        self.first_cell = np.cumsum(self.width) - self.width
+        row = np.repeat(np.arange(len(self.src)), self.width)
+        chunk = runs(self.chunk, self.width)
+        read_cell = (self.src[row] * schedule.chunks + chunk) * self.steps
+        read = read_cell + self.step[row]
+        self.write_cell = (self.dst[row] * schedule.chunks + chunk) * self.steps
+        self.write = self.write_cell + self.step[row]
         writes = np.sort(self.write)
-        self.waiting = np.searchsorted(writes, self.read) - np.searchsorted(writes, cell)
-        self.readers = np.argsort(self.read, kind="stable")
-        self.sorted_reads = self.read[self.readers]
+        earlier = np.searchsorted(writes, read) - np.searchsorted(writes, read_cell)
+        self.waiting = np.bincount(row, earlier, minlength=len(self.src)).astype(np.int64)
+        order = np.argsort(read, kind="stable")
+        self.reads, self.reader = read[order], row[order]
 
-    def readers_of(self, rows: IntArray) -> IntArray:
-        """Transfers of later steps that read what these rows have written, with repetition."""
-        write = self.write[rows]
-        first = np.searchsorted(self.sorted_reads, write + 1)
-        end = np.searchsorted(self.sorted_reads, write - self.step[rows] + self.steps)
-        count = end - first
-        offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        return np.asarray(self.readers[np.repeat(first, count) + offset], np.int64)
+    def readers_of(self, rows: Rows) -> IntArray:
+        """Messages of later steps that read what these have written, once for each cell."""
+        cells = runs(self.first_cell[rows], self.width[rows])
+        first = np.searchsorted(self.reads, self.write[cells] + 1)
+        end = np.searchsorted(self.reads, self.write_cell[cells] + self.steps)
+        return np.asarray(self.reader[runs(first, end - first)], np.int64)
 
 
 class DataflowRule:
@@ -162,9 +184,15 @@ class DataflowRule:
     Needs the whole schedule in memory.
     """
 
-    def __init__(self, schedule: Schedule, chunk_bytes: IntArray, starts_s: FloatArray) -> None:
-        self.all = _WholeSchedule(schedule, chunk_bytes)
-        self.starts_s = starts_s
+    def __init__(
+        self, schedule: Schedule, byte_bounds: IntArray, starts_s: FloatArray, network: Network
+    ) -> None:
+        self.all = _WholeSchedule(schedule, byte_bounds, network)
+        self.starts_s, self.arrived_rows = starts_s, 0
+
+    def done(self) -> float:
+        """The part of all messages that has arrived."""
+        return self.arrived_rows / max(len(self.all.src), 1)
 
     def begin(self, clock: Clock) -> None:
         """Transfers of a rank's own input wait for nothing but their ranks."""
@@ -172,11 +200,12 @@ class DataflowRule:
         clock.made(self.all)
         self._ready(np.flatnonzero(self.all.waiting == 0))
 
-    def sent(self, every: _WholeSchedule, rows: IntArray) -> None:
+    def sent(self, every: _WholeSchedule, rows: Rows) -> None:
         """A sender waits for nothing."""
 
-    def arrived(self, every: _WholeSchedule, rows: IntArray, was_last: bool) -> None:
+    def arrived(self, every: _WholeSchedule, rows: Rows, was_last: bool) -> None:
         """Later transfers of the cells written to may be complete now."""
+        self.arrived_rows += len(rows)
         readers, writes = np.unique(every.readers_of(rows), return_counts=True)
         every.waiting[readers] -= writes
         self._ready(readers[every.waiting[readers] == 0])
@@ -186,7 +215,7 @@ class DataflowRule:
         both = np.maximum(self.starts_s[self.all.src[rows]], self.starts_s[self.all.dst[rows]])
         from_s = np.maximum(both, self.clock.now)
         for time_s in np.unique(from_s):
-            self.clock.at(float(time_s), self._issue, rows[from_s == time_s])
+            self.clock.at(float(time_s), self._issue, few_or_many(rows[from_s == time_s]))
 
-    def _issue(self, rows: IntArray) -> None:
+    def _issue(self, rows: Rows) -> None:
         self.clock.when_issued(self.all, rows, self.clock.start)

@@ -6,8 +6,8 @@ No bytes, no time, no devices: a schedule of ``n`` ranks serves every buffer siz
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 
 import numpy as np
@@ -62,28 +62,72 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """The transfers of one step, one row each: four integer arrays of equal length.
+    """The messages of one step, one row each: five integer arrays of equal length.
 
-    All sends read what their rank held before the step; arrivals are applied in row order.
+    A message carries the chunks ``chunk`` to ``chunk + width - 1``. All sends read what their
+    rank held before the step; arrivals are applied in row order.
     """
 
     src: IntArray
     dst: IntArray
     chunk: IntArray
     op: IntArray
+    width: IntArray
 
     @classmethod
-    def of(cls, src: ArrayLike, dst: ArrayLike, chunk: ArrayLike, op: ArrayLike) -> Step:
+    def of(
+        cls,
+        src: ArrayLike,
+        dst: ArrayLike,
+        chunk: ArrayLike,
+        op: ArrayLike,
+        width: ArrayLike = 1,
+    ) -> Step:
         """Rows from anything that broadcasts.
 
         >>> len(Step.of(src=[1, 2, 3], dst=0, chunk=0, op=Op.ADD))
         3
         """
-        columns = np.broadcast_arrays(*(np.asarray(c, np.int64) for c in (src, dst, chunk, op)))
-        return cls(*(np.atleast_1d(column) for column in columns))
+        columns = (src, dst, chunk, op, width)
+        rows = np.broadcast_arrays(*(np.asarray(c, np.int64) for c in columns))
+        return cls(*(np.atleast_1d(row) for row in rows))
 
     def __len__(self) -> int:
         return len(self.src)
+
+    def take(self, rows: IntArray) -> Step:
+        """Only these rows."""
+        return Step(*(c[rows] for c in (self.src, self.dst, self.chunk, self.op, self.width)))
+
+    def one_by_one(self) -> Step:
+        """The same with a row for every chunk.
+
+        >>> Step.of(0, 1, chunk=2, op=Op.ADD, width=3).one_by_one().chunk.tolist()
+        [2, 3, 4]
+        """
+        if (self.width == 1).all():
+            return self
+        row = np.repeat(np.arange(len(self)), self.width)
+        chunk = runs(self.chunk, self.width)
+        return Step.of(self.src[row], self.dst[row], chunk, self.op[row])
+
+    def together(self) -> Step:
+        """The same with consecutive chunks between the same two ranks as one message.
+
+        >>> Step.of(0, 1, chunk=[2, 3, 5], op=Op.ADD).together().width.tolist()
+        [2, 1]
+        """
+        if len(self) < 2:
+            return self
+        keys = (self.src, self.dst, self.op, self.chunk + self.width)
+        ends = self.src, self.dst, self.op, self.chunk
+        goes_on = np.all([k[:-1] == e[1:] for k, e in zip(keys, ends, strict=True)], axis=0)
+        first = np.flatnonzero(np.concatenate([[True], ~goes_on]))
+        if len(first) == len(self):
+            return self
+        joined = self.take(first)
+        width = np.add.reduceat(self.width, first)
+        return Step(joined.src, joined.dst, joined.chunk, joined.op, width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +136,9 @@ class Schedule:
 
     ``make_steps`` is called anew for every pass, so a schedule is a value that can be walked
     any number of times and never needs all of its transfers in memory. ``owner[c]`` is the rank
-    that owns chunk ``c`` (reduce-scatter and all-gather only).
+    that owns chunk ``c`` (reduce-scatter and all-gather only; a broadcast is an all-gather, and a
+    reduce a reduce-scatter, in which one rank owns all chunks). The last ``servers`` ranks bring
+    no input and need no result; their buffers start at zero. ``flags`` is what it was built with.
     """
 
     name: str
@@ -102,9 +148,13 @@ class Schedule:
     collective: Collective
     make_steps: Callable[[], Iterator[Step]] = field(repr=False)
     owner: tuple[int, ...] | None = field(default=None, repr=False)
+    servers: int = 0
+    flags: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         check_n(self.n)
+        if not 0 <= self.servers < self.n:
+            raise ValueError(f"servers must be from 0 to {self.n - 1}, got {self.servers!r}")
         if self.chunks < 1:
             raise ValueError(f"chunks must be >= 1, got {self.chunks!r}")
         if (self.owner is None) != (self.collective is Collective.ALL_REDUCE):
@@ -116,12 +166,18 @@ class Schedule:
                 f"owner must name a rank below {self.n} for each of {self.chunks} chunks"
             )
 
+    @property
+    def workers(self) -> int:
+        """How many ranks, the first ones, bring an input."""
+        return self.n - self.servers
+
     def steps(self) -> Iterator[Step]:
         """The steps in order, each made when it is asked for."""
         return self.make_steps()
 
     def __iter__(self) -> Iterator[Transfer]:
-        for number, step in enumerate(self.steps()):
+        for number, messages in enumerate(self.steps()):
+            step = messages.one_by_one()
             for src, dst, chunk, op in zip(
                 step.src.tolist(),
                 step.dst.tolist(),
@@ -143,6 +199,7 @@ def schedule_of(
     chunks: int,
     collective: Collective = Collective.ALL_REDUCE,
     owner: tuple[int, ...] | None = None,
+    servers: int = 0,
     n_steps: int | None = None,
 ) -> Schedule:
     """A schedule from its rows, which must name existing ranks and chunks, in order of steps.
@@ -167,16 +224,48 @@ def schedule_of(
     by_step: list[list[Transfer]] = [[] for _ in range(total)]
     for t in rows:
         by_step[t.step].append(t)
+    columns = ("src", "dst", "chunk", "op")
     steps = [
-        Step.of(
-            *(
-                np.array([getattr(t, c) for t in row], np.int64)
-                for c in ("src", "dst", "chunk", "op")
-            )
-        )
+        Step.of(*(np.array([getattr(t, c) for t in row], np.int64) for c in columns)).together()
         for row in by_step
     ]
-    return Schedule(name, n, chunks, total, collective, lambda: iter(steps), owner)
+    return Schedule(name, n, chunks, total, collective, lambda: iter(steps), owner, servers)
+
+
+def reorder(schedule: Schedule, order: Sequence[int]) -> Schedule:
+    """The same algorithm with rank ``order[p]`` in the place of rank ``p``.
+
+    A ring whose neighbours should be close goes through ``cluster.ring_order``.
+
+    >>> from simcore.algorithms import ring
+    >>> print(reorder(ring(3), [0, 2, 1]))
+    0: 0->2 c0 add
+    0: 2->1 c1 add
+    0: 1->0 c2 add
+    1: 0->2 c2 add
+    1: 2->1 c0 add
+    1: 1->0 c1 add
+    2: 0->2 c1 copy
+    2: 2->1 c2 copy
+    2: 1->0 c0 copy
+    3: 0->2 c0 copy
+    3: 2->1 c1 copy
+    3: 1->0 c2 copy
+    """
+    rank_at = np.asarray(order, np.int64)
+    workers = schedule.workers
+    if rank_at.shape != (workers,) or sorted(rank_at.tolist()) != list(range(workers)):
+        raise ValueError(
+            f"order must name each of the ranks 0 to {workers - 1} once, got {order!r}"
+        )
+    rank_at = np.concatenate([rank_at, np.arange(workers, schedule.n)])
+
+    def steps() -> Iterator[Step]:
+        for step in schedule.steps():
+            yield replace(step, src=rank_at[step.src], dst=rank_at[step.dst])
+
+    owner = None if schedule.owner is None else tuple(rank_at[list(schedule.owner)].tolist())
+    return replace(schedule, make_steps=steps, owner=owner)
 
 
 _LINE = re.compile(r"(\d+): (\d+)->(\d+) c(\d+) (add|copy)")
@@ -190,6 +279,7 @@ def parse_schedule(
     chunks: int,
     collective: Collective = Collective.ALL_REDUCE,
     owner: tuple[int, ...] | None = None,
+    servers: int = 0,
 ) -> Schedule:
     """The inverse of ``str(schedule)``.
 
@@ -211,7 +301,9 @@ accepted: 'STEP: SRC->DST cCHUNK add|copy'
             )
         step, src, dst, chunk = (int(group) for group in match.groups()[:4])
         rows.append(Transfer(step, src, dst, chunk, Op[match[5].upper()]))
-    return schedule_of(rows, name=name, n=n, chunks=chunks, collective=collective, owner=owner)
+    return schedule_of(
+        rows, name=name, n=n, chunks=chunks, collective=collective, owner=owner, servers=servers
+    )
 
 
 def chunk_sizes(elements: int, chunks: int) -> IntArray:
@@ -236,6 +328,25 @@ def chunk_bounds(elements: int, chunks: int) -> IntArray:
     [0, 3, 6, 8, 10]
     """
     return np.concatenate([[0], np.cumsum(chunk_sizes(elements, chunks))]).astype(np.int64)
+
+
+def message_sizes(step: Step, bounds: IntArray) -> IntArray:
+    """What each message of the step carries, in the unit of ``bounds`` (see ``chunk_bounds``).
+
+    >>> message_sizes(Step.of(0, 1, [0, 2], Op.ADD, width=2), chunk_bounds(10, 4)).tolist()
+    [6, 4]
+    """
+    return np.asarray(bounds[step.chunk + step.width] - bounds[step.chunk], np.int64)
+
+
+def runs(first: IntArray, length: IntArray) -> IntArray:
+    """The numbers ``first[i], first[i] + 1, …``, ``length[i]`` of them, one run after another.
+
+    >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    before = np.cumsum(length) - length
+    return np.repeat(first - before, length) + np.arange(length.sum())
 
 
 def check_n(n: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.schedule import IntArray, Op, Transfer
+from simcore.schedule import IntArray, Op
 
 FloatArray = NDArray[np.float64]
 
@@ -51,7 +51,8 @@ class Spans:
     """One row per span. A transfer is two: ``SEND`` on its source, ``RECEIVE`` on its target.
 
     A send lasts while its bytes leave the port; the receive is the same, ``latency`` later.
-    ``peer``, ``chunk`` and ``step`` are -1 where they do not apply.
+    It carries the chunks ``chunk`` to ``chunk + width - 1``. ``peer``, ``chunk`` and ``step`` are
+    -1 where they do not apply.
     """
 
     rank: IntArray
@@ -60,6 +61,7 @@ class Spans:
     peer: IntArray
     chunk: IntArray
     op: IntArray
+    width: IntArray
     start_s: FloatArray
     end_s: FloatArray
     nbytes: IntArray
@@ -73,8 +75,13 @@ class Spans:
             return str(Lane(self.lane[row]))
         ends = (int(self.rank[row]), int(self.peer[row]))
         src, dst = ends if self.lane[row] == Lane.SEND else ends[::-1]
-        step, chunk, op = int(self.step[row]), int(self.chunk[row]), Op(self.op[row])
-        return str(Transfer(step, src, dst, chunk, op))
+        op = Op(self.op[row])
+        return f"{self.step[row]}: {src}->{dst} c{self.chunks_of(row)} {op}"
+
+    def chunks_of(self, row: int) -> str:
+        """``3``, or ``3-5`` where the message carries several."""
+        first, last = self.chunk[row], self.chunk[row] + self.width[row] - 1
+        return f"{first}" if first == last else f"{first}-{last}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,9 +207,10 @@ class Trace:
         write = csv.writer(out, lineterminator="\n").writerow
         write(CSV_HEADER)
         columns = (getattr(self.spans, f.name).tolist() for f in fields(Spans))
-        for row, (rank, lane, step, peer, chunk, op, start_s, end_s, nbytes) in enumerate(
+        for row, (rank, lane, step, peer, _, op, _, start_s, end_s, nbytes) in enumerate(
             zip(*columns, strict=True)
         ):
+            chunk = self.spans.chunks_of(row)
             name, label = str(Lane(lane)), self.spans.label(row)
             write(
                 [

@@ -13,4 +13,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("soak", settings.get_profile("syncscope"), max_examples=600)
+# Outside the suite: pytest --hypothesis-profile=ten-thousand tests/test_maxmin.py (three minutes),
+# and the same with tests/test_simpy_oracle.py (eight).
+settings.register_profile("ten-thousand", settings.get_profile("syncscope"), max_examples=10_000)
 settings.load_profile("syncscope")

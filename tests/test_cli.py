@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from simcore import build_schedule, closed_form, presets, simulate, uniform
 from simcore.__main__ import main
-from tests.strategies import NAMES
+from simcore.explain import idle_s
+from tests.strategies import ALL_REDUCES, NAMES
 
 ROOT = Path(__file__).parent.parent
 CASE = ["--gpus", "4", "--size", "8MiB", "--bandwidth", "200Mbit/s"]
@@ -43,8 +45,10 @@ PROMISED = {
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_s_document_holds_what_the_core_says(capsys, name):
     document = _json(capsys, "simulate", name, *CASE, "--latency", "5us")
-    cluster, elements = uniform(4, 25e6, latency_s=5e-6), 2 * 2**20
-    run = simulate(build_schedule(name, 4), cluster, elements)
+    schedule, elements = build_schedule(name, 4), 2 * 2**20
+    cluster = uniform(schedule.n, 25e6, latency_s=5e-6)
+    run = simulate(schedule, cluster, elements)
+    form = closed_form(name, cluster, elements)
     assert document.keys() >= PROMISED
     assert {key: document[key] for key in PROMISED} == {
         "algorithm": name,
@@ -54,7 +58,7 @@ def test_a_run_s_document_holds_what_the_core_says(capsys, name):
         "sync": "rank",
         "time_s": run.trace.time_s,
         "lower_bound_s": run.lower_bound_s,
-        "closed_form_s": closed_form(name, cluster, elements).time_s,
+        "closed_form_s": form.time_s if form else None,
         "steps": run.steps,
         "transfers": run.transfers,
         "sent_bytes": run.trace.sent_bytes.tolist(),
@@ -62,6 +66,7 @@ def test_a_run_s_document_holds_what_the_core_says(capsys, name):
         "busiest_link": {"name": run.busiest_link[0], "busy_fraction": run.busiest_link[1]},
     }
     assert document["source"] == "simulated"
+    assert (document["closed_form_s"] is None) == (name == "double-tree")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +88,22 @@ def test_a_run_s_document_holds_what_the_core_says(capsys, name):
         (["ring", "--straggler", "3:2ms", "--straggler", "3:1ms"], 0.50331648 + 3e-3),
         (["ring", "--slow-link", "0->1:0.5"], 1.00663296),
         (["dp", "--slow-link", "1->0:0@0s..1s"], 3.01326592),
+        (["ring", "--slow-link", "gpu2:0.5"], 1.00663296),
+        (["dp", "--slow-link", "gpu1.tx:0@0s..1s"], 3.01326592),
+        (["ring", "--slow-link", "gpu2:0.5", "--slow-link", "gpu2.tx:0.5"], 2.01326592),
+        (["ps-sharded"], 0.50331648),
+        (["ps-sharded", "--servers", "2"], 1.00663296),
+        (["ps-dedicated"], 2.68435456),
+        (["ps-dedicated", "--servers", "4"], 0.67108864),
+        (["ps-dedicated", "--servers", "8"], 0.67108864),
+        (["ring-broadcast"], 1.00663296),
+        (["ring-broadcast", "--pieces", "2"], 0.67108864),
+        (["chain-reduce", "--pieces", "4"], 0.50331648),
+        (["hierarchical", "--gpus-per-node", "2"], 0.50331648),
+        (["hierarchical", "--gpus-per-node", "2", "--latency", "1ms"], 0.50331648 + 4e-3),
+        (["ring", "--order", "3,1,0,2"], 0.50331648),
+        (["tree", "--order", "auto"], 1.34217728),
+        (["ring-reduce-scatter", "--order", "natural"], 0.25165824),
     ],
 )
 def test_flags_do_what_they_say(capsys, arguments, time_s):
@@ -98,7 +119,8 @@ def test_presets_count_payload_only(capsys, name):
     arguments = ["--gpus", "4", "--size", "8MiB", "--cluster", name]
     document = _json(capsys, "simulate", "ring", *arguments)
     assert document["time_s"] >= document["lower_bound_s"] * (1 - 1e-9)
-    assert document["time_s"] == pytest.approx(document["closed_form_s"], rel=1e-9)
+    form_s = document["closed_form_s"]
+    assert form_s == (None if presets()[name].get("levels") else pytest.approx(document["time_s"]))
     if name == "shaped-200mbit":
         assert document["time_s"] == pytest.approx(0.50331648)
 
@@ -113,12 +135,113 @@ def test_a_cluster_file_and_its_launches(capsys, tmp_path):
     assert overridden["time_s"] == pytest.approx(0.50331648 + 3e-3)
 
 
+def test_orders_by_hand_and_by_the_cluster(capsys, tmp_path):
+    # Nodes {0, 2} and {1, 3} whose uplinks carry a tenth of a port.
+    level = {"name": "node", "groups": [[0, 2], [1, 3]], "uplink": "20Mbit/s"}
+    path = tmp_path / "scattered.json"
+    path.write_text(json.dumps({"bandwidth": "200Mbit/s", "levels": [level]}))
+    case = ["ring", "--gpus", "4", "--size", "8MiB", "--cluster", str(path)]
+    natural = _json(capsys, "simulate", *case)
+    auto = _json(capsys, "simulate", *case, "--order", "auto")
+    by_hand = _json(capsys, "simulate", *case, "--order", "0,2,1,3")
+    assert natural["busiest_link"]["name"].startswith("node")
+    assert natural["time_s"] == pytest.approx(20 * 0.50331648)  # two chunks at once through each
+    assert auto == by_hand
+    assert _json(capsys, "simulate", *case, "--order", "0,1,2,3") == natural
+    assert auto["time_s"] == pytest.approx(10 * 0.50331648)
+    slow = _json(capsys, "simulate", *case, "--order", "auto", "--slow-link", "node1.up:0.5")
+    assert slow["time_s"] == pytest.approx(20 * 0.50331648)
+
+
+def test_an_order_leaves_extra_servers_where_they_are(capsys):
+    auto = _json(capsys, "simulate", "ps-dedicated", *CASE, "--servers", "2", "--order", "auto")
+    plain = _json(capsys, "simulate", "ps-dedicated", *CASE, "--servers", "2")
+    turned = _json(capsys, "simulate", "ps-dedicated", *CASE, "--servers", "2", "--order=3,2,1,0")
+    assert auto == plain == turned
+    assert plain["sent_bytes"] == [8 * 2**20] * 4 + [16 * 2**20] * 2
+
+
+def test_explain_says_why_in_segments(capsys):
+    case = ["dp", *CASE, "--latency", "1ms", "--straggler", "1:5ms"]
+    document = _json(capsys, "simulate", *case, "--explain")
+    path = document["critical_path"]
+    assert path[0] == {
+        "kind": "start",
+        "rank": 1,
+        "peer": -1,
+        "label": "0: 1->0 c0 add",
+        "start_s": 0.0,
+        "end_s": 0.005,
+    }
+    kinds = [part["kind"] for part in path]
+    assert kinds == ["start"] + ["transfer", "latency"] * 3 + ["transfer"] * 3 + ["latency"]
+    assert (path[0]["start_s"], path[-1]["end_s"]) == (0.0, document["time_s"])
+    for before, after in pairwise(path):
+        assert after["start_s"] == pytest.approx(before["end_s"])
+    assert len(document["idle_s"]) == 4
+    run = simulate(
+        build_schedule("dp", 4),
+        uniform(4, 25e6, latency_s=1e-3),
+        2 * 2**20,
+        starts_s=[0.0, 5e-3, 0.0, 0.0],
+    )
+    assert document["idle_s"] == idle_s(run.trace).tolist()
+    without = _json(capsys, "simulate", *case)
+    assert {key: document[key] for key in without} == without
+    assert set(document) - set(without) == {"critical_path", "idle_s"}
+
+
+def test_explain_is_told_to_people_in_a_few_lines(capsys):
+    assert main(["simulate", "ring", "--gpus", "32", *CASE[2:], "--latency", "1ms"]) == 0
+    assert "why so long" not in capsys.readouterr().out
+    assert (
+        main(["simulate", "ring", "--gpus", "32", *CASE[2:], "--latency", "1ms", "--explain"]) == 0
+    )
+    out = capsys.readouterr().out
+    lines = out[out.index("why so long") :].splitlines()
+    assert lines[0] == "why so long: nothing on this path could begin earlier"
+    assert len(lines) == 1 + 16 + 1 + 2  # the middle is left out
+    assert f"  … {62 * 2 - 16} more" in lines
+    assert lines[-2] == "in all: transfer 650.1 ms, latency 62 ms"
+    assert lines[-1].startswith("idle: GPU ")
+
+
 def test_compare_sorts_the_all_reduces_by_time(capsys):
     rows = _json(capsys, "compare", *CASE, "--latency", "1ms")["algorithms"]
-    assert [row["algorithm"] for row in rows] == ["ring", "ps", "dp"]
+    # All but hierarchical, which needs nodes.
+    names = [row["algorithm"] for row in rows]
+    assert sorted(names) == sorted(set(ALL_REDUCES) - {"hierarchical"})
+    times_s = [row["time_s"] for row in rows]
+    assert times_s == sorted(times_s)
+    assert names[0] == "ps-sharded"  # a ring's bytes, fewest latencies
     for row in rows:
-        alone = _json(capsys, "simulate", row["algorithm"], *CASE, "--latency", "1ms")
-        assert row == alone
+        flags = [text for f, value in row["flags"].items() for text in (f"--{f}", str(value))]
+        alone = _json(capsys, "simulate", row["algorithm"], *CASE, "--latency", "1ms", *flags)
+        assert row == alone | {"flags": row["flags"]}
+    pieces = next(row["flags"]["pieces"] for row in rows if row["algorithm"] == "double-tree")
+    others = [
+        _json(capsys, "simulate", "double-tree", *CASE, "--latency", "1ms", "--pieces", str(p))
+        for p in (pieces // 2, pieces * 2)
+    ]
+    assert pieces > 1
+    assert all(
+        row["time_s"] <= other["time_s"] * (1 + 1e-9)
+        for row in rows
+        if row["algorithm"] == "double-tree"
+        for other in others
+    )
+
+
+def test_compare_takes_nodes_from_the_cluster(capsys):
+    case = ["--gpus", "16", "--size", "64MiB", "--cluster", "p3-16xlarge"]
+    rows = _json(capsys, "compare", *case)["algorithms"]
+    assert {row["algorithm"] for row in rows} == set(ALL_REDUCES)
+    hierarchy = next(row for row in rows if row["algorithm"] == "hierarchical")
+    assert hierarchy["flags"] == {"gpus_per_node": 8}
+    alone = _json(capsys, "simulate", "hierarchical", *case, "--gpus-per-node", "8")
+    assert hierarchy == alone | {"flags": hierarchy["flags"]}
+    dedicated = next(row for row in rows if row["algorithm"] == "ps-dedicated")
+    assert len(dedicated["sent_bytes"]) == 17
 
 
 def test_extremes(capsys):
@@ -164,7 +287,10 @@ def test_tables_for_people(capsys):
     assert lines[4].endswith("--root")
     assert main(["compare", *CASE]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:-1]] == ["ring", "ps", "dp"]
+    assert lines[0].split()[:3] == ["algorithm", "simulated", "of"]
+    shown = [line.split()[0] for line in lines[1:-1]]
+    assert sorted(shown) == sorted(set(ALL_REDUCES) - {"hierarchical"})
+    assert shown[:2] == ["ring", "ps-sharded"]  # equally fast: in the table's order
     assert "1.00 x" in lines[1]
     assert lines[-1] == "lower bound 503.3 ms; all times simulated"
 
@@ -228,3 +354,15 @@ def test_a_terminal_that_lacks_a_sign_shows_the_rest():
     done = _process("simulate", "ps", *CASE, env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "simulated     2.013 s" in done.stdout
+
+
+def test_compare_says_what_it_leaves_out_and_why(capsys, tmp_path):
+    """A file for four GPUs has no fifth machine for an extra server; the others still race."""
+    path = tmp_path / "four.json"
+    path.write_text('{"gpus": 4, "bandwidth": "10Gbit/s"}')
+    words = ["compare", "--gpus", "4", "--size", "8MiB", "--cluster", str(path), "--json"]
+    assert main(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["algorithm"] for row in document["skipped"]] == ["ps-dedicated"]
+    assert "5 GPUs" in document["skipped"][0]["reason"]
+    assert {row["algorithm"] for row in document["algorithms"]} >= {"ring", "ps", "dp", "tree"}

@@ -4,12 +4,12 @@ import contextlib
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore import presets
 from simcore.__main__ import main
-from tests.strategies import NAMES
+from tests.strategies import NAMES, often
 
 CASE = ["--gpus", "4", "--size", "8MiB", "--bandwidth", "200Mbit/s"]
 
@@ -61,18 +61,28 @@ SIZE = "8MiB (2**20 bytes), 100MB"
         ("--straggler", "-1:2ms", "RANK:TIME"),
         ("--straggler", "4:2ms", "ranks 0 to 3"),
         *(
-            ("--slow-link", value, "SRC->DST:FACTOR")
-            for value in ("0-1:0.5", "0->1", "0->1:half", "0->1:0.5@1ms", "a->b:1")
+            ("--slow-link", value, "LINK:FACTOR or LINK:FACTOR@T1..T2, such as 0->1:0.5@1ms..2ms")
+            for value in ("0->1", "0->1:half", "0->1:0.5@1ms", ":0.5", "gpu1:", "")
+        ),
+        *(
+            ("--slow-link", f"{value}:0.5", f"unknown link {value!r}")
+            for value in ("0-1", "a->b", "gpu4", "gpu3.xt", "node0.up", "free", "-1->0")
         ),
         *(("--slow-link", f"0->1:{value}", "from 0 to 1") for value in ("-0.5", "2", "nan", "inf")),
         ("--slow-link", "0->1:0.5@2ms..1ms", "0 <= T1 < T2"),
         ("--slow-link", "0->1:0.5@1..2", "5us, 1.5ms"),
-        ("--slow-link", "1->1:0.5", "two different ranks"),
-        ("--slow-link", "0->4:0.5", "ranks 0 to 3"),
+        ("--slow-link", "1->1:0.5", "two ranks below 4"),
+        ("--slow-link", "0->4:0.5", "two ranks below 4"),
         ("--sync", "rang", "did you mean 'rank'? accepted: rank, dataflow, barrier"),
         ("--dtype", "float", "accepted: float64, float32"),
         ("--root", "4", "0 to 3"),
-        ("--root", "-1", "0 to n-1"),
+        *(("--root", value, "whole number; accepted: 0, 1, 2,") for value in ("-1", "1.5", "")),
+        ("--order", "0,2", "each of the ranks 0 to 3 once"),
+        ("--order", "0,1,2,2", "each of the ranks 0 to 3 once"),
+        *(
+            ("--order", value, "natural, auto, or all ranks, such as 0,2,1,3")
+            for value in ("nearest", "0;1", "0,1,", "-1,0", "", "0.5")
+        ),
         ("--trace", "trace.txt", ".json or .csv"),
         ("--trace", "no/such/folder/t.csv", "is not a directory"),
         ("--trace", "x" * 5000 + "/t.csv", "is not a directory"),
@@ -81,7 +91,10 @@ SIZE = "8MiB (2**20 bytes), 100MB"
 def test_a_bad_value_is_named_with_what_is_accepted(capsys, flag, value, accepted):
     case = dict(zip(CASE[::2], CASE[1::2], strict=True)) | {flag: value}
     shown = {"9000PB": "9000000000000000000 bytes", "4:2ms": "--straggler 4"}
-    shown |= {"0->4:0.5": "slow link 0->4", "1:2": "time '2'"}
+    shown |= {"0->4:0.5": "slow link '0->4'", "1:2": "time '2'", "1->1:0.5": "'1->1'"}
+    shown |= {"0,2": "[0, 2]", "0,1,2,2": "[0, 1, 2, 2]"}
+    if accepted.startswith("unknown link"):
+        shown[value] = value.partition(":")[0]
     arguments = [text for pair in case.items() for text in pair]
     _refused(capsys, ["simulate", "ps", *arguments], accepted, shown.get(value, value))
 
@@ -98,7 +111,33 @@ def test_a_bad_value_is_named_with_what_is_accepted(capsys, flag, value, accepte
         (["simulate", "ring", *CASE, "extra"], ["'extra'", "accepted"]),
         (["simulate", "ring", *CASE, "two\nlines"], [r"'two\nlines'", "accepted"]),
         (["simulate", "ring", *CASE, "--bandwith", "1"], ["did you mean '--bandwidth'?"]),
-        (["simulate", "ring", *CASE, "--servers", "2"], ["'--servers'", "--root"]),
+        (["simulate", "ring", *CASE, "--serves", "2"], ["'--serves'", "did you mean '--servers'?"]),
+        (
+            ["simulate", "ring", *CASE, "--servers", "2"],
+            ["'ring'", "'servers'", "ps-sharded, ps-dedicated does"],
+        ),
+        (["simulate", "tree", *CASE, "--pieces", "2"], ["'tree'", "'pieces'", "double-tree, "]),
+        (
+            ["simulate", "ring", *CASE, "--gpus-per-node", "2"],
+            ["'ring'", "'gpus_per_node'", "hierarchical does"],
+        ),
+        (["simulate", "ps-sharded", *CASE, "--servers", "0"], ["servers must be from 1 to 4", "0"]),
+        (["simulate", "ps-sharded", *CASE, "--servers", "5"], ["servers must be from 1 to 4", "5"]),
+        (["simulate", "ps-dedicated", *CASE, "--servers", "0"], ["servers must be at least 1"]),
+        (["simulate", "ps-dedicated", *CASE, "--servers", "65537"], ["'65537'", "0, 1, 2, "]),
+        (["simulate", "double-tree", *CASE, "--pieces", "0"], ["pieces must be at least 1, got 0"]),
+        (["simulate", "chain-reduce", *CASE, "--pieces", "x"], ["--pieces", "'x'", "whole number"]),
+        (
+            ["simulate", "hierarchical", *CASE, "--gpus-per-node", "3"],
+            ["gpus_per_node must divide 4 GPUs, got 3"],
+        ),
+        (
+            ["simulate", "hierarchical", *CASE, "--gpus-per-node", "0"],
+            ["gpus_per_node must divide 4 GPUs, got 0"],
+        ),
+        (["compare", *CASE, "--explain"], ["'--explain'", "accepted: "]),
+        (["compare", *CASE, "--order", "auto"], ["'--order'", "accepted: "]),
+        (["compare", *CASE, "--pieces", "2"], ["'--pieces'", "accepted: "]),
         (["simulate", "ring", *CASE, "--root", "1"], ["'ring'", "'root'", "ps does"]),
         (["simulate", "dp", *CASE, "--root", "0"], ["'dp'", "'root'", "ps does"]),
         (["simulate", "ring", *CASE, "--cluster", "pcie-gen4"], ["--cluster", "--bandwidth"]),
@@ -128,6 +167,19 @@ def test_bad_usage_is_one_line(capsys, arguments, wanted):
         (b'{"bandwith": "25GB/s"}', "did you mean 'bandwidth'?"),
         (b'{"bandwidth": "25GB/s", "gpus": 8}', "field 'gpus' is 8, but 4"),
         (b'{"bandwidth": "25GB/s", "latency": NaN}', "NaN is not a number"),
+        (b'{"bandwidth": "25GB/s", "levels": [{"name": "node"}]}', "level 0: accepted is either"),
+        (
+            b'{"bandwidth": "25GB/s", "levels": [{"name": "node", "size": 2, "bus": "1"}]}',
+            "level 0: field 'bus': rate '1' has no unit",
+        ),
+        (
+            b'{"bandwidth": "25GB/s", "levels": [{"name": "node", "groups": [["0"]]}]}',
+            "level 0: field 'groups': not each of the ranks 0 to 3 once",
+        ),
+        (
+            b'{"bandwidth": "25GB/s", "pair_latency": [{"src": 0, "dst": 4, "latency": "1s"}]}',
+            "pair_latency_s 0->4: accepted are two ranks below 4",
+        ),
     ],
 )
 def test_a_malformed_cluster_file_is_named(capsys, tmp_path, content, wanted):
@@ -156,6 +208,7 @@ def test_a_trace_that_no_viewer_opens_is_refused(capsys, tmp_path):
     case = ["--gpus", "600", "--size", "8MiB", "--bandwidth", "25GB/s", "--trace", str(path)]
     _refused(capsys, ["simulate", "ring", *case], "718800 transfers", "up to 500000")
     assert not path.exists()
+    _refused(capsys, ["simulate", "ring", *case[:-2], "--explain"], "718800 transfers", "--explain")
 
 
 # Any text at all.
@@ -163,6 +216,9 @@ def test_a_trace_that_no_viewer_opens_is_refused(capsys, tmp_path):
 ODD = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["-1", "0", "4", "nan", "inf", "1e999", "8MiB", "1GB/s", "--", "-", "=", "%s"]),
+    st.sampled_from(
+        ["2", "auto", "3,2,1,0", "gpu1:0.5", "0->1:0@1ms..2ms", "dgx-h100", "laptop-wifi"]
+    ),
 )
 FLAGS = ["--gpus", "--size", "--bandwidth", "--latency", "--cluster", "--dtype", "--json", "--root"]
 FLAGS += [
@@ -173,6 +229,11 @@ FLAGS += [
     "--launch-per-message",
     "-h",
     "--jso",
+    "--explain",
+    "--order",
+    "--servers",
+    "--pieces",
+    "--gpus-per-node",
 ]
 WORDS = st.one_of(ODD, st.sampled_from([*FLAGS, *NAMES, "simulate", "compare", "algorithms"]))
 
@@ -194,13 +255,13 @@ def _ends_well(arguments):
         assert len(err.getvalue().splitlines()) == 1
 
 
-@settings(max_examples=300)
+@often(5)
 @given(st.lists(WORDS, max_size=6))
 def test_any_arguments_end_well(arguments):
     _ends_well(arguments)
 
 
-@settings(max_examples=300)
+@often(5)
 @given(st.sampled_from(NAMES), st.lists(st.tuples(st.sampled_from(FLAGS), WORDS), max_size=3))
 def test_any_further_flags_end_well(name, flags):
     _ends_well(["simulate", name, *CASE, *(text for pair in flags for text in pair)])
@@ -218,9 +279,9 @@ UNITS = {
 }
 
 
-@settings(max_examples=300)
+@often(5)
 @given(
-    st.sampled_from(["ring", "ps", "dp"]),
+    st.sampled_from(NAMES),
     st.sampled_from(["rank", "barrier", "dataflow"]),
     st.fixed_dictionaries(
         {

@@ -1,4 +1,7 @@
-"""Max-min fairness, by what characterises it rather than by another way to compute it."""
+"""Max-min fairness: by what characterises it, and against exact filling one link at a time."""
+
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,13 +13,57 @@ from simcore.maxmin import max_min_rates
 
 @st.composite
 def networks(draw):
-    """Flows over one to three links each, with capacities that tie and that do not."""
+    """Flows over one to six links each, with capacities that tie, that do not, and without end.
+
+    Routes are as ``Network`` makes them: no link twice but ``free``, the last, which fills up
+    short ways.
+    """
     links = draw(st.integers(1, 8))
-    hops = draw(st.integers(1, min(3, links)))
-    way = st.lists(st.integers(0, links - 1), min_size=hops, max_size=hops, unique=True)
-    routes = draw(st.lists(way, min_size=1, max_size=12))
+    hops = draw(st.integers(1, 6))
+    way = st.lists(st.integers(0, links - 1), min_size=1, max_size=min(hops, links), unique=True)
+    ways = draw(st.lists(way, min_size=1, max_size=12))
+    routes = [way + [links] * (hops - len(way)) for way in ways]
     capacity = st.one_of(st.sampled_from([1.0, 2.0, 3.0, 10.0]), st.floats(1e-3, 1e12))
-    return np.array(routes), np.array(draw(st.lists(capacity, min_size=links, max_size=links)))
+    capacities = draw(st.lists(capacity, min_size=links, max_size=links))
+    return np.array(routes), np.array([*capacities, np.inf])
+
+
+def exact_rates(routes, capacity):
+    """Bertsekas & Gallager's filling in fractions: the tightest link, then the next."""
+    left = {link: Fraction(c) for link, c in enumerate(capacity.tolist()) if math.isfinite(c)}
+    rates, growing = {}, set(range(len(routes)))
+    while growing:
+        users = {link: [f for f in growing if link in routes[f]] for link in left}
+        tightest = min(
+            (link for link in left if users[link]), key=lambda k: left[k] / len(users[k])
+        )
+        share = left[tightest] / len(users[tightest])
+        for flow in users[tightest]:
+            rates[flow] = share
+            for link in set(routes[flow].tolist()) & left.keys():
+                left[link] -= share
+        growing -= set(users[tightest])
+    return [float(rates[flow]) for flow in range(len(routes))]
+
+
+@given(networks())
+def test_rates_are_those_of_exact_filling(network):
+    routes, capacity = network
+    np.testing.assert_allclose(
+        max_min_rates(routes, capacity), exact_rates(routes, capacity), rtol=1e-9
+    )
+
+
+@given(networks(), st.data())
+def test_links_that_are_cut_stop_their_flows_and_no_others(network, data):
+    routes, capacity = network
+    cut = data.draw(st.sets(st.integers(0, len(capacity) - 2), min_size=1))
+    capacity[list(cut)] = 0.0
+    rates = max_min_rates(routes, capacity)
+    stopped = np.isin(routes, list(cut)).any(axis=1)
+    assert (rates[stopped] == 0).all()
+    assert (rates[~stopped] > 0).all()
+    np.testing.assert_allclose(rates, exact_rates(routes, capacity), rtol=1e-9)
 
 
 @given(networks())

@@ -9,43 +9,48 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simcore import (
     Collective,
+    Level,
     SimulationError,
-    SlowLink,
+    Slowdown,
     build_schedule,
     parse_schedule,
     simulate,
     uniform,
 )
 from simcore.__main__ import main
+from simcore.trace import Lane
+from tests.strategies import algorithm_cases, contended_cases
 
 ELEMENTS = 25
 
 
-def _time_s(name, n, *slow_links, latency_s=0.0, **how):
+def _time_s(name, n, *slowdowns, latency_s=0.0, **how):
     cluster = uniform(n, 100.0, latency_s=latency_s)
     schedule = build_schedule(name, n)
-    return simulate(schedule, cluster, ELEMENTS, slow_links=slow_links, **how).trace.time_s
+    return simulate(schedule, cluster, ELEMENTS, slowdowns=slowdowns, **how).trace.time_s
 
 
 @pytest.mark.parametrize(
     ("slow", "time_s"),
     [
-        (SlowLink(1, 0, 1.0), 2.0),
-        (SlowLink(1, 0, 0.5), 3.0),
-        (SlowLink(0, 1, 0.5), 3.0),
-        (SlowLink(1, 0, 0.1), 11.0),
-        (SlowLink(1, 0, 0.5, 0.25, 0.75), 2.25),  # 25 bytes, 25 at half the rate, 50
-        (SlowLink(1, 0, 0.5, 0.5), 2.5),  # 50 bytes, then 50 at half the rate
-        (SlowLink(1, 0, 0.5, 0.0, 0.5), 2.25),
-        (SlowLink(1, 0, 0.5, 1.5, 9.0), 2.0),  # over before it begins
-        (SlowLink(0, 1, 0.0, 0.0, 0.5), 2.0),  # back before it is needed
-        (SlowLink(1, 0, 0.0, 0.25, 0.75), 2.5),  # cut for half a second
-        (SlowLink(1, 0, 0.0, 0.0, 3.0), 5.0),  # cut from the start
-        (SlowLink(0, 1, 0.0, 1.0, 1.5), 2.5),  # cut in the instant in which it is needed
-        (SlowLink(1, 0, 0.0, 1.0), 2.0),  # cut in the instant in which it is done
+        (Slowdown("1->0", 1.0), 2.0),
+        (Slowdown("1->0", 0.5), 3.0),
+        (Slowdown("0->1", 0.5), 3.0),
+        (Slowdown("1->0", 0.1), 11.0),
+        (Slowdown("1->0", 0.5, 0.25, 0.75), 2.25),  # 25 bytes, 25 at half the rate, 50
+        (Slowdown("1->0", 0.5, 0.5), 2.5),  # 50 bytes, then 50 at half the rate
+        (Slowdown("1->0", 0.5, 0.0, 0.5), 2.25),
+        (Slowdown("1->0", 0.5, 1.5, 9.0), 2.0),  # over before it begins
+        (Slowdown("0->1", 0.0, 0.0, 0.5), 2.0),  # back before it is needed
+        (Slowdown("1->0", 0.0, 0.25, 0.75), 2.5),  # cut for half a second
+        (Slowdown("1->0", 0.0, 0.0, 3.0), 5.0),  # cut from the start
+        (Slowdown("0->1", 0.0, 1.0, 1.5), 2.5),  # cut in the instant in which it is needed
+        (Slowdown("1->0", 0.0, 1.0), 2.0),  # cut in the instant in which it is done
     ],
 )
 def test_there_and_back(slow, time_s):
@@ -53,16 +58,16 @@ def test_there_and_back(slow, time_s):
 
 
 def test_two_windows_on_two_pairs():
-    slow = SlowLink(1, 0, 0.5, 0.0, 1.0), SlowLink(0, 1, 0.25, 2.0, 4.0)
+    slow = Slowdown("1->0", 0.5, 0.0, 1.0), Slowdown("0->1", 0.25, 2.0, 4.0)
     # There: 50 + 50 bytes, 1.5 s. Back: 50 by 2 s, 50 by 4 s at a quarter of the rate.
     assert _time_s("dp", 2, *slow) == pytest.approx(4.0, rel=1e-12)
 
 
 def test_what_a_slow_pair_leaves_goes_to_the_others():
     # Push: 25 and 75 bytes/s until 4/3 s, then the slow one goes on alone at 25. Pull: 2 s.
-    slow = SlowLink(1, 0, 0.25)
+    slow = Slowdown("1->0", 0.25)
     assert _time_s("ps", 3, slow) == pytest.approx(6.0, rel=1e-12)
-    run = simulate(build_schedule("ps", 3), uniform(3, 100.0), ELEMENTS, slow_links=[slow])
+    run = simulate(build_schedule("ps", 3), uniform(3, 100.0), ELEMENTS, slowdowns=[slow])
     left_s = dict(zip(run.trace.spans.rank.tolist(), run.trace.spans.end_s, strict=True))
     assert run.trace.spans.end_s[2] == pytest.approx(4 / 3)  # rank 2's push
     assert left_s[1] == pytest.approx(6.0)
@@ -73,21 +78,21 @@ def test_a_slow_pair_holds_up_a_whole_ring():
     even = uniform(3, 100.0)
     ring = build_schedule("ring", 3)
     fast_s = simulate(ring, even, 30).trace.time_s
-    slow_s = simulate(ring, even, 30, slow_links=[SlowLink(0, 1, 0.5)]).trace.time_s
+    slow_s = simulate(ring, even, 30, slowdowns=[Slowdown("0->1", 0.5)]).trace.time_s
     assert fast_s == pytest.approx(4 * 0.4)
     assert slow_s == pytest.approx(4 * 0.8)
 
 
 @pytest.mark.parametrize("sync", ["rank", "dataflow", "barrier"])
 def test_a_link_that_nobody_uses_may_be_cut(sync):
-    cut = SlowLink(1, 2, 0.0)
+    cut = Slowdown("1->2", 0.0)
     assert _time_s("ps", 3, cut, sync=sync) == _time_s("ps", 3, sync=sync) == 4.0
 
 
 @pytest.mark.parametrize("sync", ["rank", "dataflow", "barrier"])
 def test_a_link_cut_for_good_ends_the_run(sync):
     with pytest.raises(SimulationError) as error:
-        _time_s("dp", 2, SlowLink(1, 0, 0.0, 0.25), sync=sync)
+        _time_s("dp", 2, Slowdown("1->0", 0.0, 0.25), sync=sync)
     assert str(error.value) == (
         "the run never ends: at 0.25 s step 0 waits for 1->0, "
         "a link that is cut and does not come back"
@@ -95,8 +100,8 @@ def test_a_link_cut_for_good_ends_the_run(sync):
 
 
 def test_a_cut_is_a_piece_without_bytes():
-    slow = SlowLink(1, 0, 0.0, 0.25, 0.75)
-    trace = simulate(build_schedule("dp", 2), uniform(2, 100.0), ELEMENTS, slow_links=[slow]).trace
+    slow = Slowdown("1->0", 0.0, 0.25, 0.75)
+    trace = simulate(build_schedule("dp", 2), uniform(2, 100.0), ELEMENTS, slowdowns=[slow]).trace
     pieces = [
         (start, end, nbytes)
         for span, start, end, nbytes in zip(
@@ -112,38 +117,184 @@ def test_a_cut_is_a_piece_without_bytes():
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((0, 0, 0.5), "slow link 0->0: accepted are two different ranks"),
-        ((-1, 0, 0.5), "slow link -1->0: accepted are two different ranks"),
-        ((0, 1, -0.5), "slow link factor must be from 0 to 1, got -0.5"),
-        ((0, 1, 1.5), "slow link factor must be from 0 to 1, got 1.5"),
-        ((0, 1, math.nan), "slow link factor must be from 0 to 1, got nan"),
-        ((0, 1, 0.5, 2.0, 1.0), "slow link times must be 0 <= T1 < T2, got 2.0 and 1.0"),
-        ((0, 1, 0.5, -1.0, 1.0), "slow link times must be 0 <= T1 < T2, got -1.0 and 1.0"),
-        ((0, 1, 0.5, math.nan, 1.0), "slow link times must be 0 <= T1 < T2, got nan and 1.0"),
-        ((0, 1, 0.5, math.inf), "slow link times must be 0 <= T1 < T2, got inf and inf"),
+        (("0->1", -0.5), "slow link factor must be from 0 to 1, got -0.5"),
+        (("0->1", 1.5), "slow link factor must be from 0 to 1, got 1.5"),
+        (("0->1", math.nan), "slow link factor must be from 0 to 1, got nan"),
+        (("0->1", 0.5, 2.0, 1.0), "slow link times must be 0 <= T1 < T2, got 2.0 and 1.0"),
+        (("0->1", 0.5, -1.0, 1.0), "slow link times must be 0 <= T1 < T2, got -1.0 and 1.0"),
+        (("0->1", 0.5, math.nan, 1.0), "slow link times must be 0 <= T1 < T2, got nan and 1.0"),
+        (("0->1", 0.5, math.inf), "slow link times must be 0 <= T1 < T2, got inf and inf"),
     ],
 )
 def test_nonsense_is_refused(arguments, complaint):
     with pytest.raises(ValueError, match="slow link") as error:
-        SlowLink(*arguments)
+        Slowdown(*arguments)
     assert str(error.value) == complaint
 
 
 @pytest.mark.parametrize(
-    ("links", "complaint"),
+    ("link", "complaint"),
     [
-        ([SlowLink(0, 2, 0.5)], "slow link 0->2: accepted are ranks 0 to 1"),
-        (
-            [SlowLink(0, 1, 0.5), SlowLink(0, 1, 0.2)],
-            "slow link 0->1 is given twice; accepted: once",
-        ),
+        ("0->2", "slow link '0->2': accepted are two ranks below 2"),
+        ("0->0", "slow link '0->0': accepted are two ranks below 2"),
+        ("-1->0", "unknown link '-1->0'; accepted: gpu0.tx, "),
+        ("gpu2", "unknown link 'gpu2'; accepted: gpu0.tx, gpu1.tx, gpu0.rx, gpu1.rx, …, 0->1"),
+        ("gpu0.xt", "unknown link 'gpu0.xt'; did you mean 'gpu0.tx'? accepted: "),
+        ("free", "unknown link 'free'; "),
+        ("node0.up", "unknown link 'node0.up'; "),
+        ("", "unknown link ''; "),
     ],
 )
-def test_links_are_those_of_the_cluster(links, complaint):
+def test_links_are_those_of_the_cluster(link, complaint):
     with pytest.raises(ValueError, match="accepted") as error:
-        _time_s("dp", 2, *links)
-    assert str(error.value) == complaint
+        _time_s("dp", 2, Slowdown(link, 0.5))
+    assert str(error.value).startswith(complaint)
 
+
+# Links by name.
+
+
+@pytest.mark.parametrize(
+    ("slows", "time_s"),
+    [
+        ([("gpu1.tx", 0.5)], 3.0),
+        ([("gpu1.rx", 0.5)], 3.0),
+        ([("gpu0", 0.5)], 4.0),  # there by its receiving port, back by its sending one
+        ([("gpu1", 0.5, 0.0, 1.0)], 2.5),
+        ([("gpu1", 0.5), ("gpu1", 0.5)], 8.0),  # the same twice: a quarter
+        ([("gpu1.tx", 0.5), ("gpu1", 0.5)], 6.0),  # a quarter there, half back
+        ([("gpu1.tx", 0.5), ("gpu0.rx", 0.5)], 3.0),  # two links on one way: the slower counts
+        ([("gpu1.tx", 0.5), ("1->0", 0.5)], 3.0),
+        ([("1->0", 0.5), ("1->0", 0.5)], 5.0),
+        # 1 s at a half, 0.5 s at a quarter, then a half again: 50 + 12.5 + 37.5 bytes, and back.
+        ([("gpu1.tx", 0.5), ("gpu1.tx", 0.5, 1.0, 1.5)], 1.0 + 0.5 + 0.75 + 1.0),
+        # Windows that overlap: 25 at a half, 12.5 at a quarter, 25 at a half, 37.5 at all.
+        ([("1->0", 0.5, 0.0, 1.0), ("1->0", 0.5, 0.5, 1.5)], 1.5 + 0.375 + 1.0),
+        ([("gpu1.tx", 0.0, 0.0, 1.0), ("gpu1.tx", 0.5, 0.5, 2.0)], 2.0 + 0.5 + 1.0),
+        ([("gpu1", 0.0, 0.5, 1.0), ("gpu1", 0.0, 1.0, 1.5)], 3.0),  # one cut after another
+        ([("gpu0.tx", 0.5, 0.0, 1.0)], 2.0),  # over when it is needed
+    ],
+)
+def test_links_by_name_and_factors_multiply(slows, time_s):
+    slowdowns = [Slowdown(*slow) for slow in slows]
+    assert _time_s("dp", 2, *slowdowns) == pytest.approx(time_s, rel=1e-12)
+
+
+def _nodes(**settings):
+    """Two nodes of two; an uplink carries what a port does."""
+    settings = {"uplink_bytes_per_s": 100.0} | settings
+    return uniform(4, 100.0, levels=(Level("node", (0, 0, 1, 1), **settings),))
+
+
+@pytest.mark.parametrize(
+    ("link", "factor", "slow_s"),
+    [
+        ("node0.up", 1.0, 4.0),
+        ("node0.up", 0.5, 8.0),  # every step has a message from node 0 to node 1
+        ("node1.down", 0.5, 8.0),
+        ("node1.up", 0.25, 16.0),
+        ("node1", 0.5, 8.0),
+        ("0->1", 0.25, 16.0),  # inside, where there is no uplink
+        ("1->2", 0.25, 16.0),
+        ("0->2", 0.25, 4.0),  # nobody goes this way
+    ],
+)
+def test_uplinks_slow_down(link, factor, slow_s):
+    # A ring of 6 steps, each a chunk of 25 bytes through every port, and one through each uplink.
+    run = simulate(build_schedule("ring", 4), _nodes(), 100, 1, slowdowns=[Slowdown(link, factor)])
+    assert run.trace.time_s == pytest.approx(slow_s / 4 * 6 * 0.25, rel=1e-12)
+    assert run.solver == "events"
+
+
+def test_a_slow_uplink_s_ports_are_free_for_others():
+    # Pairwise 0->2 and 1->3 share node 0's uplink at 10 bytes/s; inside the node nothing changes.
+    rows = "0: 0->2 c0 copy\n0: 1->3 c0 copy\n1: 2->3 c0 copy"
+    names = {"collective": Collective.ALL_GATHER, "owner": (0,)}
+    schedule = parse_schedule(rows, name="two", n=4, chunks=1, **names)
+    slow = Slowdown("node0.up", 0.1, 1.0, 3.0)
+    run = simulate(schedule, _nodes(), 100, 1, slowdowns=[slow])
+    # 50 each by 1 s, 10 each by 3 s, then the rest of 40 each in 0.8 s.
+    np.testing.assert_allclose(run.trace.spans.end_s[:4], [3.8] * 4)
+    assert run.trace.time_s == pytest.approx(4.8)
+
+
+# Forks: the past is kept, the future is that of a run with the change.
+
+CHANGES = st.sampled_from(["gpu0", "gpu1.tx", "1->0", "0->1"])
+
+
+@given(
+    st.one_of(contended_cases(), algorithm_cases(max_n=6)),
+    st.sampled_from(["rank", "dataflow", "barrier"]),
+    *(CHANGES, st.floats(0.0, 1.1), st.floats(0.05, 1.0), st.one_of(st.none(), st.floats(0.01, 1))),
+)
+def test_a_fork_changes_nothing_before_it(case, sync, link, at, factor, lasts):
+    if case.schedule.n < 2 or (case.cluster.half_duplex and ".tx" in link):
+        return
+    arguments = (case.schedule, case.cluster, case.elements)
+    how = {"sync": sync, "starts_s": case.starts_s}
+    run = simulate(*arguments, **how, slowdowns=case.slowdowns)
+    at_s = at * run.trace.time_s
+    until_s = math.inf if lasts is None else at_s + lasts
+    change = Slowdown(link, factor, at_s, until_s)
+    forked = run.fork(at_s, [change])
+    again = simulate(*arguments, **how, slowdowns=[*case.slowdowns, change])
+    assert forked.trace.to_json() == again.trace.to_json()
+    assert forked.case.slowdowns == (*case.slowdowns, change)
+    slack_s = 1e-9 * max(run.trace.time_s, at_s)
+    for moment_s in np.linspace(0.0, min(at_s, run.trace.time_s), 5):
+        for before, after in zip(
+            run.trace.bytes_at(moment_s), forked.trace.bytes_at(moment_s), strict=True
+        ):
+            total = run.trace.sent_bytes.max()
+            # What moves at once in a moment of rounding is bytes per second times that moment.
+            np.testing.assert_allclose(before, after, rtol=1e-9, atol=1e-6 * total)
+    spans, future = _spans(run.trace), _spans(forked.trace)
+    assert spans.keys() == future.keys()
+    for key, (start_s, end_s) in spans.items():
+        for then_s, now_s in zip((start_s, end_s), future[key], strict=True):
+            if min(then_s, now_s) < at_s - slack_s:
+                assert now_s == pytest.approx(then_s, rel=1e-9, abs=slack_s)
+
+
+def _spans(trace):
+    """Start and end of every send, which knows nothing yet of where latency leads."""
+    spans = trace.spans
+    rows = np.flatnonzero(spans.lane == Lane.SEND).tolist()
+    seen = {}
+    for row in rows:
+        key = spans.label(row)
+        while key in seen:  # a schedule may repeat a row
+            key += " again"
+        seen[key] = (float(spans.start_s[row]), float(spans.end_s[row]))
+    return seen
+
+
+def test_a_stalled_gpu_holds_the_run_up_and_lets_it_go():
+    run = simulate(build_schedule("ring", 4), uniform(4, 100.0), 4 * ELEMENTS)
+    assert run.trace.time_s == pytest.approx(6 * 1.0)
+    stalled = run.fork(0.5, [Slowdown("gpu2", 0.0, 0.5, 0.75)])
+    assert stalled.trace.time_s == pytest.approx(run.trace.time_s + 0.25)
+    with pytest.raises(SimulationError, match="the run never ends: at 1 s step 0 waits for"):
+        run.fork(0.5, [Slowdown("gpu2", 0.0, 0.5)])
+    assert run.fork(99.0, [Slowdown("gpu2", 0.0, 99.0)]).trace.time_s == pytest.approx(6.0)
+
+
+def test_a_fork_of_a_fork():
+    run = simulate(build_schedule("dp", 2), uniform(2, 100.0), ELEMENTS)
+    first = run.fork(0.5, [Slowdown("gpu1", 0.5, 0.5)])
+    assert first.trace.time_s == pytest.approx(0.5 + 1.0 + 2.0)
+    second = first.fork(1.5, [Slowdown("gpu1", 0.5, 1.5)])
+    assert second.trace.time_s == pytest.approx(1.5 + 4.0)
+
+
+def test_the_past_cannot_be_changed():
+    run = simulate(build_schedule("dp", 2), uniform(2, 100.0), ELEMENTS)
+    with pytest.raises(ValueError, match=r"a change at 0\.25 s is before the fork at 0\.5 s"):
+        run.fork(0.5, [Slowdown("gpu1", 0.5, 0.25)])
+
+
+# On the command line.
 
 CASE = ["--gpus", "2", "--size", "100B", "--bandwidth", "100B/s", "--json"]
 

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore import SlowLink, Source, Trace, build_schedule, simulate, uniform
+from simcore import (
+    Op,
+    Slowdown,
+    Source,
+    Trace,
+    build_schedule,
+    chunk_sizes,
+    simulate,
+    uniform,
+)
 from simcore.trace import Lane, Pieces, Spans
 from tests.strategies import Case, algorithm_cases, contended_cases
 
@@ -18,7 +27,7 @@ any_case = st.one_of(contended_cases(), algorithm_cases(max_n=6))
 
 
 def _trace(case: Case) -> Trace:
-    how = {"starts_s": case.starts_s, "slow_links": case.slow_links}
+    how = {"starts_s": case.starts_s, "slowdowns": case.slowdowns}
     return simulate(case.schedule, case.cluster, case.elements, **how).trace
 
 
@@ -34,8 +43,8 @@ def _columns(trace: Trace) -> dict[str, list]:
 def small() -> Trace:
     """Two pushes that share the server's port, one of them slow until 2 s, and two pulls."""
     cluster = uniform(3, 100.0, latency_s=0.5)
-    slow = [SlowLink(1, 0, 0.25, 0.0, 2.0)]
-    return simulate(build_schedule("ps", 3), cluster, 25, slow_links=slow).trace
+    slow = [Slowdown("1->0", 0.25, 0.0, 2.0)]
+    return simulate(build_schedule("ps", 3), cluster, 25, slowdowns=slow).trace
 
 
 # JSON.
@@ -165,8 +174,20 @@ def test_csv_has_a_row_for_every_span_with_its_numbers_in_full(case):
     assert [float(row["end_s"]) for row in rows] == trace.spans.end_s.tolist()
     assert [int(row["bytes"]) for row in rows] == trace.spans.nbytes.tolist()
     labels = [row["label"] for row in rows if row["lane"] == "send"]
-    sizes = np.bincount(trace.spans.chunk, minlength=case.schedule.chunks)
-    assert labels == [str(t) for t in case.schedule if sizes[t.chunk]]
+    assert labels == [text for text, nbytes in _messages(case) if nbytes]
+
+
+def _messages(case: Case) -> list[tuple[str, int]]:
+    """The text of each message, with its bytes; empty chunks at its end do not count."""
+    nbytes = (4 * chunk_sizes(case.elements, case.schedule.chunks)).tolist()
+    found = []
+    for number, step in enumerate(case.schedule.steps()):
+        columns = (step.src, step.dst, step.chunk, step.width, step.op)
+        for src, dst, c, width, op in zip(*(x.tolist() for x in columns), strict=True):
+            chunks = f"{c}" if width == 1 else f"{c}-{c + width - 1}"
+            text = f"{number}: {src}->{dst} c{chunks} {Op(op)}"
+            found.append((text, sum(nbytes[c : c + width])))
+    return found
 
 
 # Perfetto.

@@ -1,0 +1,241 @@
+"""Cluster files and presets: JSON to ``Cluster``, with errors that name the field.
+
+A cluster file is a JSON object whose sizes, rates and times carry units. ``bandwidth`` makes every
+port; ``ports`` lists them one by one. ``levels`` go from the inside out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from simcore.cluster import FACTORS, Cluster, Level, Port, even_groups
+from simcore.names import unknown
+from simcore.schedule import check_n
+from simcore.units import parse_rate, parse_time
+
+_FIELDS = {
+    "name": "a text",
+    "title": "a text",
+    "source": "a text: where the figures come from",
+    "gpus": "a whole number, when the file describes a fixed number of them",
+    "bandwidth": "a rate such as '25Gbit/s', for every port",
+    "ports": "a list of {'send': RATE, 'receive': RATE}, one per GPU",
+    "half_duplex": "true or false",
+    "latency": "a time such as '5us'",
+    "pair_latency": "a list of {'src': RANK, 'dst': RANK, 'latency': TIME}",
+    "levels": "a list of levels, from the inside out",
+    "launch_per_collective": "a time",
+    "launch_per_message": "a time",
+    "reduce_per_GB": "a time: adding 10**9 bytes to what is there",
+    **dict.fromkeys(FACTORS, "a number"),
+}
+_LEVEL_FIELDS = {
+    "name": "a text",
+    "size": "a whole number of GPUs in each group",
+    "groups": "a list of lists of ranks, each rank in one",
+    "port": "a rate",
+    "latency": "a time",
+    "bus": "a rate",
+    "uplink": "a rate",
+    "nics": "a whole number",
+    "half_duplex": "true or false",
+}
+
+
+class _Fields:
+    """One JSON object whose values are asked for by name and kind."""
+
+    def __init__(self, document: Any, accepted: dict[str, str], where: str) -> None:
+        self.accepted, self.where = accepted, where
+        if not isinstance(document, dict):
+            raise ValueError(f"{where}: accepted is a JSON object, got {document!r}")
+        for name in document:
+            if name not in accepted:
+                raise ValueError(f"{where}: {unknown('field', name, accepted)}")
+        self.document = document
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.document
+
+    def wrong(self, name: str, why: str = "") -> ValueError:
+        """The error for a field's value."""
+        got = f": {why}" if why else f" is {self.document.get(name)!r}"
+        return ValueError(f"{self.where}: field {name!r}{got}; accepted: {self.accepted[name]}")
+
+    def get(self, name: str, kind: type, default: Any = None) -> Any:
+        """The value, of that JSON type; ``float`` takes whole numbers too."""
+        if name not in self.document:
+            return default
+        value = self.document[name]
+        kinds = (int, float) if kind is float else kind
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(name)
+        return value
+
+    def number(self, name: str) -> float:
+        """The value as a float; infinite for an integer of hundreds of digits."""
+        try:
+            return float(self.get(name, float))
+        except OverflowError:
+            return math.inf
+
+    def rate(self, name: str) -> float | None:
+        """Bytes per second, None if the field is not there."""
+        return self._parsed(name, parse_rate)
+
+    def time(self, name: str) -> float | None:
+        """Seconds, None if the field is not there."""
+        return self._parsed(name, parse_time)
+
+    def _parsed(self, name: str, parse: Any) -> float | None:
+        text = self.get(name, str)
+        try:
+            return None if text is None else float(parse(text))
+        except ValueError as error:
+            raise ValueError(f"{self.where}: field {name!r}: {error}") from None
+
+
+def cluster_from_dict(document: Any, n: int, where: str = "cluster") -> Cluster:
+    """A cluster of ``n`` ranks from a cluster file's content; errors name the field.
+
+    >>> cluster_from_dict({"bandwidth": "10Gbit/s", "latency": "20us"}, n=2).ports[0]
+    Port(send_bytes_per_s=1250000000.0, receive_bytes_per_s=1250000000.0)
+    >>> cluster_from_dict({"bandwidth": "10"}, n=2)
+    Traceback (most recent call last):
+    ValueError: cluster: field 'bandwidth': rate '10' has no unit; accepted: 10Gbit/s (which is \
+1.25 GB/s) or 10GB/s
+    """
+    check_n(n)
+    of = _Fields(document, _FIELDS, where)
+    fixed = of.get("gpus", int)
+    if fixed is not None and fixed < 1:
+        raise of.wrong("gpus")
+    if fixed is not None and fixed != n:
+        raise ValueError(f"{where}: field 'gpus' is {fixed}, but {n} GPUs were asked for")
+    settings = {name: of.number(name) for name in FACTORS if name in of}
+    reduce_s = of.time("reduce_per_GB")
+    try:
+        return Cluster(
+            of.get("name", str, where),
+            _ports(of, n),
+            latency_s=of.time("latency") or 0.0,
+            launch_per_collective_s=of.time("launch_per_collective") or 0.0,
+            launch_per_message_s=of.time("launch_per_message") or 0.0,
+            reduce_s_per_byte=(reduce_s or 0.0) / 1e9,
+            half_duplex=of.get("half_duplex", bool, False),
+            levels=tuple(_levels(of, n)),
+            pair_latency_s=tuple(_pair_latencies(of)),
+            source=of.get("source", str, ""),
+            **settings,
+        )
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(text if text.startswith(where) else f"{where}: {text}") from None
+
+
+def _ports(of: _Fields, n: int) -> tuple[Port, ...]:
+    if ("bandwidth" in of) == ("ports" in of):
+        raise ValueError(f"{of.where}: accepted is either 'bandwidth' or 'ports', and one of them")
+    rate = of.rate("bandwidth")
+    if rate is not None:
+        return (Port(rate, rate),) * n
+    rows = of.get("ports", list)
+    if len(rows) != n:
+        raise of.wrong("ports", f"{len(rows)} ports for {n} GPUs")
+    ports = []
+    for number, row in enumerate(rows):
+        port = _Fields(
+            row, dict.fromkeys(("send", "receive"), "a rate"), f"{of.where}: port {number}"
+        )
+        send, receive = port.rate("send"), port.rate("receive")
+        if send is None or receive is None:
+            raise of.wrong("ports", f"port {number} is {row!r}")
+        ports.append(Port(send, receive))
+    return tuple(ports)
+
+
+def _levels(of: _Fields, n: int) -> list[Level]:
+    levels = []
+    for number, row in enumerate(of.get("levels", list, [])):
+        level = _Fields(row, _LEVEL_FIELDS, f"{of.where}: level {number}")
+        name = level.get("name", str)
+        if name is None or not name.isidentifier():
+            raise level.wrong("name")
+        levels.append(
+            Level(
+                name,
+                _groups(level, n),
+                port_bytes_per_s=level.rate("port"),
+                latency_s=level.time("latency"),
+                bus_bytes_per_s=level.rate("bus"),
+                uplink_bytes_per_s=level.rate("uplink"),
+                nics=level.get("nics", int, 1),
+                half_duplex=level.get("half_duplex", bool, False),
+            )
+        )
+    return levels
+
+
+def _groups(level: _Fields, n: int) -> tuple[int, ...]:
+    if ("size" in level) == ("groups" in level):
+        raise ValueError(f"{level.where}: accepted is either 'size' or 'groups', and one of them")
+    size = level.get("size", int)
+    if size is not None:
+        if size < 1:
+            raise level.wrong("size")
+        return even_groups(n, size)
+    groups = level.get("groups", list)
+    lists = all(isinstance(group, list) for group in groups)
+    flat = [rank for group in groups for rank in group] if lists else []
+    if not all(type(rank) is int for rank in flat) or sorted(flat) != list(range(n)):
+        raise level.wrong("groups", f"not each of the ranks 0 to {n - 1} once")
+    of_rank = {rank: number for number, group in enumerate(groups) for rank in group}
+    return tuple(of_rank[rank] for rank in range(n))
+
+
+def _pair_latencies(of: _Fields) -> list[tuple[int, int, float]]:
+    rows = []
+    for number, row in enumerate(of.get("pair_latency", list, [])):
+        kinds = {"src": "a rank", "dst": "a rank", "latency": "a time"}
+        pair = _Fields(row, kinds, f"{of.where}: pair latency {number}")
+        src, dst, seconds = pair.get("src", int), pair.get("dst", int), pair.time("latency")
+        if src is None or dst is None or seconds is None:
+            raise of.wrong("pair_latency", f"entry {number} is {row!r}")
+        rows.append((src, dst, seconds))
+    return rows
+
+
+def presets() -> dict[str, dict[str, Any]]:
+    """The shipped clusters by name, each a cluster file's content with its source."""
+    text = resources.files("simcore").joinpath("data/clusters.json").read_text(encoding="utf-8")
+    rows: list[dict[str, Any]] = json.loads(text)
+    return {row["name"]: row for row in rows}
+
+
+def load_cluster(name_or_path: str, n: int) -> Cluster:
+    """A preset by name, or a cluster file by its path."""
+    check_n(n)
+    known = presets()
+    if name_or_path in known:
+        return cluster_from_dict(known[name_or_path], n, f"preset {name_or_path!r}")
+    path = Path(name_or_path)
+    # os.path's, unlike Path's, takes a name of any length.
+    if path.suffix != ".json" and not os.path.exists(name_or_path):
+        raise ValueError(unknown("cluster", name_or_path, [*known, "or a .json file"]))
+    where = f"cluster file {name_or_path!r}"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except OSError as error:
+        raise ValueError(f"{where}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON: {error}") from None
+    return cluster_from_dict(document, n, where)
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
