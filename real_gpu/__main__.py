@@ -14,10 +14,11 @@ from typing import NoReturn
 
 from real_gpu.clean import clean
 from real_gpu.info import as_text, choose_backend, info
-from real_gpu.job import ITEMSIZE, VENDOR, Case, Job, RunError, check_name, parse_network
+from real_gpu.job import ITEMSIZE, VENDOR, Case, Job, RunError, check_name, parse_network, ranks
 from real_gpu.measure import measure
 from real_gpu.recording import calibration, record_of, trace_of
-from simcore.algorithms import build_schedule, unknown
+from simcore.algorithms import ALGORITHM_FLAGS, build_schedule
+from simcore.names import unknown
 from simcore.records import Record
 from simcore.units import format_bytes, format_rate, format_time, parse_bytes
 
@@ -87,7 +88,8 @@ def _parser() -> Parser:
         "--network", metavar="RATE[,LATENCY]", help="shape it: 200Mbit/s or 1Gbit/s,50us"
     )
     run.add_argument("--runs", default="5", metavar="K", help="timed runs (5)")
-    run.add_argument("--root", metavar="R", help="the server's rank, for ps")
+    for flag, about in ALGORITHM_FLAGS.items():
+        run.add_argument(f"--{flag.replace('_', '-')}", metavar="K", help=about)
     run.add_argument("--port", default="0", help="of the rendezvous; 0 is any free one")
     run.add_argument("--trace", metavar="FILE", help="write the last run's spans as a trace")
     run.add_argument("--out", required=True, metavar="FILE", help="write the record here")
@@ -96,7 +98,8 @@ def _parser() -> Parser:
 
 
 def _run(args: argparse.Namespace) -> int:
-    case, job = _case(args), _job(args)
+    case = _case(args)
+    job = _job(args, ranks(case, _whole("--gpus", args.gpus, 1)))
     for path in filter(None, (args.out, args.trace)):
         if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
             raise ValueError(
@@ -138,17 +141,22 @@ def _case(args: argparse.Namespace) -> Case:
             f"size {args.size!r} is {nbytes} bytes; accepted: a multiple of the {itemsize} bytes "
             f"of a {args.dtype}"
         )
-    flags = {} if args.root is None else {"root": _whole("--root", args.root, 0)}
+    flags = {
+        flag: _whole(f"--{flag.replace('_', '-')}", getattr(args, flag), 0)
+        for flag in ALGORITHM_FLAGS
+        if getattr(args, flag) is not None
+    }
     if args.name not in VENDOR:
         build_schedule(args.name, n, **flags)
     elif flags or args.trace:
-        raise ValueError(f"{args.name} does not take {'--root' if flags else '--trace'}")
+        taken = f"--{next(iter(flags)).replace('_', '-')}" if flags else "--trace"
+        raise ValueError(f"{args.name} does not take {taken}")
     runs = _whole("--runs", args.runs, 1)
     return Case(args.name, nbytes // itemsize, args.dtype, runs, flags, spans=bool(args.trace))
 
 
-def _job(args: argparse.Namespace) -> Job:
-    """Processes and network, as asked for; cases come later."""
+def _job(args: argparse.Namespace, n: int) -> Job:
+    """``n`` processes and network, as asked for; cases come later."""
     backends = ("auto", "nccl", "gloo")
     if args.backend not in backends:
         raise ValueError(unknown("backend", args.backend, backends))
@@ -158,7 +166,7 @@ def _job(args: argparse.Namespace) -> Job:
     port = _whole("--port", args.port, 0)
     if port > 65535:
         raise ValueError(f"--port {args.port!r} is not a port; accepted: 0 to 65535")
-    return Job(_whole("--gpus", args.gpus, 1), (), args.backend, network, port)
+    return Job(n, (), args.backend, network, port)
 
 
 def _whole(flag: str, text: str, at_least: int) -> int:
@@ -174,9 +182,9 @@ def _whole(flag: str, text: str, at_least: int) -> int:
 def _command(args: argparse.Namespace) -> str:
     """The command again, without anybody's folders."""
     words = ["python", "-m", "real_gpu", "run", args.name]
-    for flag in ("gpus", "size", "dtype", "backend", "network", "runs", "root"):
+    for flag in ("gpus", "size", "dtype", "backend", "network", "runs", *ALGORITHM_FLAGS):
         if getattr(args, flag) is not None:
-            words += [f"--{flag}", getattr(args, flag)]
+            words += [f"--{flag.replace('_', '-')}", getattr(args, flag)]
     return shlex.join([*words, "--out", Path(args.out).name])
 
 

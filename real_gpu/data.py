@@ -56,7 +56,9 @@ def expected(schedule: Schedule, rank: int, elements: int, dtype: str) -> Array:
     """Rank ``rank``'s buffer after ``simcore.reference`` ran the schedule on ``inputs``."""
     result = np.empty(elements, numpy_dtype(dtype))
     for part, block in _blocks(schedule, elements):
-        result[part] = reference.run(block, _all_inputs(schedule.n, part, dtype))[rank]
+        values = _all_inputs(schedule.n, part, dtype)
+        values[schedule.workers :] = 0
+        result[part] = reference.run(block, values)[rank]
     return result
 
 
@@ -114,7 +116,10 @@ def _blocks(schedule: Schedule, elements: int) -> list[tuple[slice, Schedule]]:
         rows[t.chunk].append(Row(t.step, t.src, t.dst, 0, t.op))
     blocks = []
     for chunk, (start, stop) in enumerate(pairwise(bounds)):
-        alone = schedule_of(rows[chunk], name=schedule.name, n=schedule.n, chunks=1)
+        servers = schedule.servers
+        alone = schedule_of(
+            rows[chunk], name=schedule.name, n=schedule.n, chunks=1, servers=servers
+        )
         for at in range(start, stop, _BLOCK_ELEMENTS):
             blocks.append((slice(at, min(at + _BLOCK_ELEMENTS, stop)), alone))
     return blocks

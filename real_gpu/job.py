@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from simcore.algorithms import ALGORITHMS, build_schedule, unknown
+from simcore.algorithms import ALGORITHMS, build_schedule
+from simcore.names import unknown
 from simcore.schedule import Collective, Op, Schedule, Step, parse_schedule
 from simcore.units import parse_rate, parse_time
 
@@ -87,7 +88,23 @@ def job_from_json(document: dict[str, Any]) -> Job:
 
 def reference_schedule(case: Case, n: int) -> Schedule:
     """The schedule whose reference result the case must reach."""
-    return shift(n) if case.name == CALIBRATION else build_schedule(case.name, n, **case.flags)
+    if case.name == CALIBRATION:
+        return shift(n)
+    return build_schedule(case.name, workers(case, n), **case.flags)
+
+
+def ranks(case: Case, gpus: int) -> int:
+    """How many processes a run on ``gpus`` GPUs takes: servers may come on top."""
+    return gpus + _servers(case)
+
+
+def workers(case: Case, n: int) -> int:
+    """How many of ``n`` ranks bring an input; the others are servers."""
+    return n - _servers(case)
+
+
+def _servers(case: Case) -> int:
+    return case.flags.get("servers", 1) if case.name == "ps-dedicated" else 0
 
 
 def replayed_schedule(case: Case, n: int) -> Schedule:
@@ -95,7 +112,13 @@ def replayed_schedule(case: Case, n: int) -> Schedule:
     schedule = reference_schedule(case, n)
     if case.program is None:
         return schedule
-    return parse_schedule(case.program, name=case.name, n=n, chunks=schedule.chunks)
+    return parse_schedule(
+        case.program,
+        name=case.name,
+        n=n,
+        chunks=schedule.chunks,
+        servers=schedule.servers,
+    )
 
 
 def shift(n: int) -> Schedule:

@@ -73,7 +73,7 @@ def _run_case(ranks: Ranks, case: Case, patience_s: float, hub: Hub | None) -> C
         if before and after:
             result.counters.append(_difference(before, after))
         result.spans[:] = [
-            [rank, *row[:5], row[5] - start_s, row[6] - start_s, row[7]]
+            [rank, *row[:6], row[6] - start_s, row[7] - start_s, row[8]]
             for rank, answer in enumerate(answers)
             for row in answer["spans"]
         ]

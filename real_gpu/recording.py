@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from real_gpu.data import tolerance
+from real_gpu.info import torch_here
 from real_gpu.job import (
     CALIBRATION,
     ITEMSIZE,
@@ -22,8 +24,9 @@ from real_gpu.job import (
     Job,
     Network,
     reference_schedule,
+    workers,
 )
-from simcore.cluster import cluster_from_dict
+from simcore.cluster_file import cluster_from_dict
 from simcore.engine import simulate
 from simcore.records import Record
 from simcore.trace import Source, Spans, Trace, no_pieces
@@ -69,7 +72,7 @@ def record_of(
         name=case.name,
         backend=job.backend,
         network=network,
-        gpus=job.n,
+        gpus=workers(case, job.n),
         size_bytes=case.size_bytes,
         dtype=case.dtype,
         runs_s=tuple(result.runs_s),
@@ -173,14 +176,22 @@ def _instrument(job: Job, result: CaseResult, calibrated: CaseResult | None) -> 
 def environment(job: Job, command: str) -> dict[str, Any]:
     """Where a record comes from; no names of machines or people, no paths."""
     packages = ["torch", "numpy", *(["pyroute2"] if job.network else [])]
+    versions: dict[str, Any] = {"python": platform.python_version()}
+    versions |= {package: _version(package) for package in packages}
+    gpus: dict[str, Any] = {}
+    if job.backend == "nccl":
+        here = torch_here()
+        versions["nccl"] = here.nccl
+        gpus["gpus"] = list(here.cuda_devices[: job.n])
     return {
-        "versions": {"python": platform.python_version()} | {p: _version(p) for p in packages},
+        "versions": versions,
         "machine": {
             "system": platform.system(),
             "kernel": platform.release().split("-")[0],
             "cpu": _cpu_model(),
             "cores": os.cpu_count(),
-        },
+        }
+        | gpus,
         "command": command,
         "date": datetime.now(UTC).date().isoformat(),
     }
@@ -204,15 +215,14 @@ def _cpu_model() -> str:
 
 def trace_of(job: Job, case: Case, result: CaseResult) -> Trace:
     """The spans of the last timed run as a trace of source REPLAYED."""
-    columns = np.array(result.spans, float).reshape(-1, 9).T
-    order = np.lexsort((columns[1], columns[6]))
-    rank, lane, step, peer, chunk, op, nbytes = (
-        columns[i][order].astype(np.int64) for i in (0, 1, 2, 3, 4, 5, 8)
-    )
-    start_s, end_s = columns[6][order], columns[7][order]
+    columns = np.array(result.spans, float).reshape(-1, 10).T
+    order = np.lexsort((columns[1], columns[7]))
+    of = dict(zip((f.name for f in fields(Spans)), (c[order] for c in columns), strict=True))
+    times: dict[str, Any] = {name: of.pop(name) for name in ("start_s", "end_s")}
+    whole: dict[str, Any] = {name: column.astype(np.int64) for name, column in of.items()}
+    spans = Spans(**whole, **times)
     payload = result.payload or []
     sent, received = (np.array([p[way] for p in payload], np.int64) for way in ("sent", "received"))
-    spans = Spans(rank, lane, step, peer, chunk, op, start_s, end_s, nbytes)
     return Trace(
         Source.REPLAYED, case.name, job.n, result.runs_s[-1], sent, received, spans, no_pieces()
     )

@@ -21,7 +21,8 @@ class Message:
     lane: Lane
     step: int
     peer: int
-    chunk: int
+    chunk: int  # the first of `width`
+    width: int
     op: Op
     data: torch.Tensor  # what is sent, or the scratch that is received into
     target: torch.Tensor | None  # where an arrival is applied
@@ -44,23 +45,23 @@ def plan(schedule: Schedule, rank: int, buffer: torch.Tensor) -> list[list[Messa
     most, uses = 0, []
     for number, step in enumerate(schedule.steps()):
         receives, sends, at = [], [], 0
-        rows = zip(*(c.tolist() for c in (step.src, step.dst, step.chunk, step.op)), strict=True)
-        for src, dst, chunk, op in rows:
-            part = buffer[bounds[chunk] : bounds[chunk + 1]]
+        columns = (step.src, step.dst, step.chunk, step.width, step.op)
+        for src, dst, chunk, width, op in zip(*(c.tolist() for c in columns), strict=True):
+            part = buffer[bounds[chunk] : bounds[chunk + width]]
             if not len(part) or rank not in (src, dst):
                 continue
             if src == rank:
-                sends.append(Message(Lane.SEND, number, dst, chunk, Op(op), part, None))
+                sends.append(Message(Lane.SEND, number, dst, chunk, width, Op(op), part, None))
             else:
-                receives.append((number, src, chunk, Op(op), slice(at, at + len(part)), part))
+                row = (number, src, chunk, width, Op(op))
+                receives.append((row, slice(at, at + len(part)), part))
                 at += len(part)
         uses.append((receives, sends))
         most = max(most, at)
     scratch = torch.empty(most, dtype=buffer.dtype, device=buffer.device)  # one for all steps
     for receives, sends in uses:
         arriving = [
-            Message(Lane.RECEIVE, number, peer, chunk, op, scratch[place], part)
-            for number, peer, chunk, op, place, part in receives
+            Message(Lane.RECEIVE, *row, scratch[place], part) for row, place, part in receives
         ]
         if arriving or sends:
             steps.append(arriving + sends)
@@ -75,7 +76,7 @@ def traffic(steps: list[list[Message]]) -> dict[str, int]:
 
 
 def replay(steps: list[list[Message]]) -> list[list[float]]:
-    """Run the plan; one row per message: lane, step, peer, chunk, op, start, end, bytes.
+    """Run the plan; one row per message: lane, step, peer, chunk, op, width, start, end, bytes.
 
     An end is when the wait for it returned; waits go in order, so a message that ended while
     an earlier one was waited for is shown to end with it.
@@ -91,7 +92,8 @@ def replay(steps: list[list[Message]]) -> list[list[float]]:
         )
         ends = _wait(works, len(messages))
         for m, end_s in zip(messages, ends, strict=True):
-            spans.append([m.lane, m.step, m.peer, m.chunk, m.op, start_s, end_s, m.nbytes])
+            row = [m.lane, m.step, m.peer, m.chunk, m.op, m.width]
+            spans.append([*row, start_s, end_s, m.nbytes])
         for m in messages:
             if m.target is None:
                 continue

@@ -129,6 +129,8 @@ class Rank:
         else:
             self.steps = replay.plan(replayed_schedule(c, self.n), self.rank, self.buffer)
             self.schedule = reference_schedule(c, self.n)
+            if self.rank >= self.schedule.workers:
+                self.input.zero_()  # a server brings nothing
             self.expected = data.expected(self.schedule, self.rank, c.elements, c.dtype)
             return replay.traffic(self.steps)
         return {}

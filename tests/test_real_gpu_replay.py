@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from real_gpu import data
+from real_gpu.info import torch_here
 from real_gpu.job import ITEMSIZE, Case, Job, RunError, replayed_schedule
 from real_gpu.measure import check_bearable, measure
 from real_gpu.recording import record_of, trace_of
@@ -34,9 +35,11 @@ def test_expected_is_the_reference_whatever_the_blocks(name, dtype, monkeypatch)
     monkeypatch.setattr(data, "_BLOCK_ELEMENTS", 7)
     for n, elements in ((1, 5), (3, 0), (3, 2), (4, 50)):
         schedule = build_schedule(name, n)
-        whole = np.stack([data.inputs(rank, 0, elements, dtype) for rank in range(n)])
+        ranks = range(schedule.n)
+        whole = np.stack([data.inputs(rank, 0, elements, dtype) for rank in ranks])
+        whole[schedule.workers :] = 0
         wanted = reference.run(schedule, whole)
-        for rank in range(n):
+        for rank in ranks:
             got = data.expected(schedule, rank, elements, dtype)
             assert data.first_difference(got, wanted[rank], schedule) is None
 
@@ -67,6 +70,17 @@ def test_every_algorithm_and_type_is_bit_equal(n, gloo):
     sizes = (n - 1, 40_003)
     cases = [Case(name, e, dtype, runs=1) for name in NAMES for dtype in ITEMSIZE for e in sizes]
     cases += [Case("ring", 0, runs=1), Case("ps", 11, runs=1, flags={"root": n - 1})]
+    cases += [
+        Case(name, 1001, "bfloat16", runs=1, flags=flags)
+        for name, flags in (
+            ("double-tree", {"pieces": 3}),
+            ("ring-broadcast", {"pieces": 4}),
+            ("chain-reduce", {"pieces": 4}),
+            ("ps-sharded", {"servers": 2}),
+            ("ps-dedicated", {"servers": n - 1}),
+            ("hierarchical", {"gpus_per_node": n // 2 if n % 2 == 0 else n}),
+        )
+    ]
     cases += [Case("torch.all_reduce", 40_003, dtype, runs=1) for dtype in ITEMSIZE]
     spans = replace(cases[1], spans=True)
     job = Job(n, (*cases, spans))
@@ -110,6 +124,20 @@ def _check_record(job, case, result) -> None:
     assert record_from_json(record.to_json()) == record
     assert record.simulated is None
     assert "not known" in record.notes[0]
+
+
+@pytest.mark.gpu
+def test_replays_over_nccl_are_bit_equal_and_name_their_gpus():
+    """The same check on two GPUs; each rank compares every run with the reference."""
+    devices = torch_here().cuda_devices
+    if len(devices) < 2:
+        require("gpu", f"needs two or more CUDA GPUs, found {len(devices)}; see docs/gpu.md")
+    cases = tuple(Case(name, 40_003, dtype, runs=1) for name in NAMES for dtype in ITEMSIZE)
+    job = Job(2, (*cases, Case("torch.all_reduce", 40_003, runs=1)), backend="nccl")
+    results = measure(job)
+    assert all(result.runs_s[0] > 0 for result in results)
+    record = record_of(job, cases[0], results[0], network=None, calibrated=None, command="none")
+    assert record.environment["machine"]["gpus"] == list(devices[:2])
 
 
 @pytest.mark.gloo

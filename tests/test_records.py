@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simcore.algorithms import ALGORITHMS, build_schedule
-from simcore.cluster import cluster_from_dict
+from simcore.cluster_file import cluster_from_dict
 from simcore.engine import simulate
 from simcore.records import Record, load_records, nearest, read_record, record_from_json
 
@@ -125,7 +125,7 @@ def test_shipped_records_hold_what_they_claim():
             assert r.simulated is None
             continue
         assert r.simulated is not None
-        cluster = cluster_from_dict(r.simulated["cluster"], r.gpus)
+        cluster = cluster_from_dict(r.simulated["cluster"], r.ranks)
         schedule = build_schedule(r.name, r.gpus, **r.flags)
         run = simulate(schedule, cluster, r.size_bytes // 4, 4, keep="totals")
         assert run.trace.time_s == pytest.approx(r.simulated["time_s"], rel=1e-9), where
@@ -135,7 +135,9 @@ def test_shipped_records_hold_what_they_claim():
         assert r.counter_sent_bytes is not None
         for payload, counted in zip(r.sent_bytes, r.counter_sent_bytes, strict=True):
             wire = payload * cluster.counter_bytes_per_payload_byte
-            assert counted == pytest.approx(wire, rel=0.02), where
+            assert counted == pytest.approx(wire, rel=0.02, abs=2048), (
+                where
+            )  # notices of Gloo's own
 
 
 def test_shipped_records_name_no_machine_and_no_folder():
