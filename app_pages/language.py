@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app_pages.controls import bad_value
 from views.text import LANGUAGES, Text, load_text
 
 
 def choose_language() -> Text:
     """The phrases of the chosen language."""
     codes = {name: code for code, name in LANGUAGES.items()}
+    asked = st.query_params.get("lang")
     name = st.sidebar.segmented_control(
         "Language · 语言",
         list(codes),
@@ -19,4 +21,6 @@ def choose_language() -> Text:
         key="lang",
         bind="query-params",
     )
+    if asked is not None and asked not in codes:
+        st.sidebar.info(bad_value("lang", asked, LANGUAGES["en"], load_text("en")))
     return load_text(codes.get(name or "", "en"))

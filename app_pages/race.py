@@ -8,6 +8,8 @@ from typing import Any
 
 import streamlit as st
 
+from app_pages.controls import Controls
+from app_pages.exports import Exports, show_exports
 from app_pages.stage import player
 from simcore.records import load_records
 from simcore.units import (
@@ -26,6 +28,7 @@ from views.comparison import (
     same_setting,
     simulated_rows,
 )
+from views.export import traces_csv, traces_json, traces_perfetto
 from views.player import Mark, PlayerLane, payload, poster_s
 from views.race import FRAME_FACTOR, HUBS, Run, Setting, headline, race
 from views.tables import markdown_table
@@ -47,12 +50,15 @@ class Page:
     numbers: str
     numbers_note: str
     command: str
+    exports: Exports
 
 
 def show(text: Text) -> None:
     """The page."""
-    page = build(choose(text), text.language)
+    controls = Controls("race", text)
+    page = build(choose(controls, text), text.language)
     st.title(text("race.question"), anchor=False)
+    controls.show_notices()
     with st.container(key="headline"):
         st.markdown(page.headline)
     player(page.player, key="race_player")
@@ -63,30 +69,19 @@ def show(text: Text) -> None:
     st.markdown(page.numbers)
     st.caption(page.numbers_note)
     st.caption(text("race.run_it"))
-    st.code(page.command, language="shell")
+    st.code(page.command, language="shell", wrap_lines=True)
+    show_exports(page.exports, text)
 
 
-def choose(text: Text) -> Setting:
-    """The controls; every choice is in the URL, and a bad one there becomes the default."""
-    with st.sidebar:
-        gpus = st.slider(text("race.gpus"), 2, 16, 4, key="n", bind="query-params")
-        size = _select(text("race.size"), SIZES, "8MiB", "size")
-        rate = _select(text("race.rate"), RATES, "200Mbit/s", "rate")
-        latency = _select(text("race.latency"), LATENCIES, "0us", "latency")
-        frames = st.toggle(
-            text("race.frames"),
-            True,
-            key="frames",
-            bind="query-params",
-            help=text("race.frames_help", factor=FRAME_FACTOR),
-        )
+def choose(controls: Controls, text: Text) -> Setting:
+    """The controls; every choice is in the URL."""
+    gpus = controls.number("n", text("race.gpus"), 2, 16, 4)
+    size = controls.choice("size", text("race.size"), SIZES, "8MiB")
+    rate = controls.choice("rate", text("race.rate"), RATES, "200Mbit/s")
+    latency = controls.choice("latency", text("race.latency"), LATENCIES, "0us")
+    note = text("race.frames_help", factor=FRAME_FACTOR)
+    frames = controls.switch("frames", text("race.frames"), True, note)
     return Setting(gpus, parse_bytes(size), parse_rate(rate), parse_time(latency), frames)
-
-
-def _select(label: str, options: tuple[str, ...], default: str, key: str) -> str:
-    """The options are written as on the command line, and stand so in the URL."""
-    chosen: str = st.select_slider(label, options, default, key=key, bind="query-params")
-    return chosen
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -109,6 +104,7 @@ def build(setting: Setting, language: str) -> Page:
         _numbers(runs, found, setting, text),
         _numbers_note(found, setting, text),
         _command(setting),
+        _exports(runs, setting),
     )
 
 
@@ -148,7 +144,7 @@ def _arithmetic_note(setting: Setting, text: Text) -> str:
 
 
 def _numbers(runs: Sequence[Run], found: Sequence[Measured], setting: Setting, text: Text) -> str:
-    header = ["", *(text(f"strategy.{run.name}") for run in runs)]
+    header = [text("common.quantity"), *(text(f"strategy.{run.name}") for run in runs)]
     rows = simulated_rows(runs, setting.size_bytes, text) + measured_rows(found, text)
     return markdown_table(header, rows)
 
@@ -174,3 +170,19 @@ def _command(setting: Setting) -> str:
         f"python -m real_gpu run ring --gpus {setting.gpus} --size {size} "
         f"--network {network} --out ring.json"
     )
+
+
+def _exports(runs: Sequence[Run], setting: Setting) -> Exports:
+    """The three traces, and what simulates them again: the rate is that of the data."""
+    traces = [run.trace for run in runs]
+    files = {
+        "csv": traces_csv(traces),
+        "json": traces_json(traces),
+        "perfetto": traces_perfetto(traces),
+    }
+    case = (
+        f"--gpus {setting.gpus} --size {setting.size_bytes}B "
+        f"--bandwidth {setting.data_bytes_per_s:.12g}B/s --latency {setting.latency_s * 1e6:.12g}us"
+    )
+    commands = "\n".join(f"python -m simcore simulate {run.name} {case}" for run in runs)
+    return Exports(f"race-{setting.gpus}x{setting.size_bytes}B", files, commands)

@@ -6,13 +6,13 @@ from typing import Any
 
 import streamlit as st
 
-from views.player import source_text
+from views.player import player_script, source_text
 
 _MOUNT = st.components.v2.component(
     "syncscope_player",
     html='<div class="player" tabindex="0" data-testid="player"></div>',
     css=source_text("player.css"),
-    js=source_text("player.js"),
+    js=player_script(),
 )
 
 

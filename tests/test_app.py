@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import subprocess
@@ -14,7 +16,9 @@ from streamlit.testing.v1 import AppTest
 
 from app_pages import race as page
 from app_pages.race import LATENCIES, RATES, SIZES
+from simcore.__main__ import main
 from simcore.records import Record
+from simcore.trace import Trace
 from simcore.units import format_time, parse_bytes, parse_rate, parse_time
 from views.race import Setting, headline, race
 from views.text import LANGUAGES, load_text
@@ -26,6 +30,19 @@ def open_app(**query: str) -> AppTest:
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     for name, value in query.items():
         app.query_params[name] = value
+    return app.run()
+
+
+def open_page(name: str, **query: str) -> AppTest:
+    """One page alone, with the language switch."""
+    script = (
+        f"from app_pages import {name}\n"
+        "from app_pages.language import choose_language\n"
+        f"{name}.show(choose_language())\n"
+    )
+    app = AppTest.from_string(script, default_timeout=30)
+    for key, value in query.items():
+        app.query_params[key] = value
     return app.run()
 
 
@@ -79,6 +96,7 @@ def test_settings_in_the_url_give_the_engines_numbers(language, n, size, rate, l
         assert lane["sent_bytes"] == run.trace.sent_bytes.tolist()
         assert sum(lane["transfers"]["nbytes"]) == run.trace.sent_bytes.sum()
     assert f"--gpus {n} --size {size} --network {rate}" in app.code[0].value
+    assert app.code[1].value.count("python -m simcore simulate") == 3
 
 
 @pytest.mark.parametrize(
@@ -100,6 +118,8 @@ def test_a_bad_value_in_the_url_becomes_the_default(bad):
     app = open_app(**bad)
     assert not app.exception
     assert "The ring is done in 526.3 ms; the central server and DataParallel" in words(app)
+    notices = sorted(notice.value.split("=")[0] for notice in app.info)
+    assert notices == sorted(f"In the address, `{key}" for key in bad if key != "unknown")
 
 
 def record(source: str, name: str, median_s: float, simulated_s: float) -> Record:
@@ -178,6 +198,27 @@ def test_controls_change_the_race():
     app.segmented_control(key="lang").set_value("中文").run()
     assert not app.exception
     assert headline(race(setting), setting, load_text("zh")) in words(app)
+
+
+def test_files_and_commands_reproduce_the_race(capsys):
+    setting = Setting(5, 2**20, 125e6, 5e-5)
+    runs = race(setting)
+    exports = page.build(setting, "en").exports
+    for run, line in zip(runs, exports.commands.splitlines(), strict=True):
+        assert main([*line.removeprefix("python -m simcore ").split(), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["time_s"] == pytest.approx(run.time_s)
+    traces = [Trace.from_json(json.dumps(part)) for part in json.loads(exports.files["json"])]
+    assert [trace.to_json() for trace in traces] == [run.trace.to_json() for run in runs]
+    rows = list(csv.DictReader(io.StringIO(exports.files["csv"])))
+    for run in runs:
+        sent = [row for row in rows if row["algorithm"] == run.name and row["lane"] == "send"]
+        assert sum(int(row["bytes"]) for row in sent) == run.trace.sent_bytes.sum()
+    events = json.loads(exports.files["perfetto"])["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert sorted(names) == list(range(15))
+    assert names[5] == "dp, rank 0 (simulated)"
+    ends = [(e["ts"] + e["dur"]) / 1e6 for e in events if e["ph"] == "X"]
+    assert max(ends) == pytest.approx(max(run.time_s for run in runs))
 
 
 def test_a_rerun_is_quick():

@@ -100,7 +100,12 @@ def open_page(browser, address):
     """Opens the page, and at the end holds it to silence: no complaint, no foreign request."""
     contexts, requests, complaints = [], [], []
 
-    def open_one(width=1280, height=900, query=None, **settings):
+    def complain(message):
+        probes = ("/_stcore/health", "/_stcore/host-config")  # Streamlit looks for its own root
+        if message.type in ("error", "warning") and not message.location["url"].endswith(probes):
+            complaints.append(message.text)
+
+    def open_one(path="", width=1280, height=900, query=None, ready="time", **settings):
         context = browser.new_context(viewport={"width": width, "height": height}, **settings)
         contexts.append(context)
         page = context.new_page()
@@ -108,14 +113,9 @@ def open_page(browser, address):
         page.on("request", lambda request: requests.append(request.url))
         page.on("websocket", lambda socket: requests.append(socket.url))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda message: (
-                complaints.append(message.text) if message.type in ("error", "warning") else None
-            ),
-        )
-        page.goto(f"{address}/?{urlencode(query or {})}")
-        page.get_by_test_id("time").wait_for()
+        page.on("console", complain)
+        page.goto(f"{address}/{path}?{urlencode(query or {})}")
+        page.get_by_test_id(ready).first.wait_for()
         return page
 
     yield open_one
@@ -269,9 +269,18 @@ def test_chinese_in_the_dark(open_page):
     assert caption.startswith("第 2 步，共 6 步：")
 
 
-@pytest.mark.parametrize("n", [4, 16])
-def test_a_phone_needs_no_sideways_scrolling(open_page, n):
-    page = open_page(width=390, height=844, query={"n": n, "lang": "中文"})
+@pytest.mark.parametrize(
+    ("path", "query", "ready"),
+    [
+        ("", {"n": 4}, "time"),
+        ("", {"n": 16}, "time"),
+        ("ring", {"n": 8, "numbers": 24}, "cells"),
+        ("traffic", {"n": 3}, "stHtml"),
+        ("scaling", {"axis": "latency"}, "stVegaLiteChart"),
+    ],
+)
+def test_a_phone_needs_no_sideways_scrolling(open_page, path, query, ready):
+    page = open_page(path, 390, 844, {**query, "lang": "中文"}, ready)
     too_wide = """() => {
       const roots = [document, ...[...document.querySelectorAll("*")].map((e) => e.shadowRoot)];
       const main = document.querySelector('[data-testid="stMain"]');
@@ -305,3 +314,104 @@ def test_names_for_those_who_do_not_see(open_page):
     page.get_by_role("region", name="Ring", exact=True).wait_for()
     assert page.get_by_test_id("caption-ps").get_attribute("aria-live") == "polite"
     assert json.dumps(read(page)["bytes"])
+
+
+def test_the_ring_step_by_step(open_page):
+    """From the first page by the navigation; cells by mouse and keyboard; phases; language."""
+    page = open_page()
+    page.get_by_role("link", name="Ring, step by step").click()
+    page.get_by_test_id("cells").wait_for()
+    page.get_by_test_id("restart").click()
+    cell = page.get_by_test_id("cell-2-3")
+    cell.click()
+    assert cell.get_attribute("aria-selected") == "true"
+    assert cell.get_attribute("aria-label").startswith("GPU 2, chunk 3: [9, 5]; 1 of 4")
+    page.keyboard.press("ArrowRight")  # at the edge: stays, and the player does not step
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert read(page)["t"] == 0
+    title = page.get_by_test_id("history-title")
+    assert title.inner_text() == "History of chunk 1 on GPU 2"
+    assert page.locator(".gpu.lit").get_attribute("data-rank") == "2"
+    assert page.locator(".gpu-row.lit rect").count() == 12  # six sent, six received
+    history = page.get_by_test_id("history").locator("tbody tr")
+    assert history.count() == 3
+    assert page.get_by_test_id("history").locator("tr.later").count() == 2
+    page.get_by_test_id("phase-copy").click()
+    times = [0.64e-6 * step for step in range(7)]
+    assert read(page)["t"] == pytest.approx(times[3])
+    assert page.get_by_test_id("history").locator("tr.later").count() == 1
+    assert page.locator(".cells td.done").count() == 4
+    assert "to GPU 2" in page.get_by_test_id("caption-ring").inner_text()
+    page.get_by_test_id("forward").click()
+    assert read(page)["t"] == pytest.approx(times[4])
+    assert page.locator(".cells td.done").count() == 8
+    page.get_by_test_id("phase-add").click()
+    assert read(page)["t"] == 0
+    page.get_by_test_id("end").click()
+    assert page.locator(".cells td.done").count() == 16
+    page.get_by_text("中文", exact=True).click()
+    page.get_by_role("heading", name="环形 all-reduce 如何用").wait_for()
+    page.get_by_text("GPU 2 上数据块 1 的历史").wait_for()  # the chosen cell stays
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    assert download.value.suggested_filename == "ring-4x32B.csv"
+
+
+def test_traffic_follows_its_controls(open_page):
+    page = open_page("traffic", ready="stHtml", color_scheme="dark")
+    panel = page.locator('[data-algorithm="ps-dedicated"]')
+    panel.wait_for()
+    assert panel.locator("tbody tr").count() == 8
+    slider = page.get_by_role("slider", name="Servers k")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("5 extra servers move 64 MiB").wait_for()
+    page.wait_for_url("**servers=5**")
+    assert panel.locator("tbody tr").count() == 9
+    bars = panel.locator("tbody td.out i").evaluate_all(
+        "bars => bars.map((bar) => bar.getBoundingClientRect().width)"
+    )
+    assert bars[0] == pytest.approx(bars[-1] * 5 / 4, rel=0.05)  # a shard from each of 4 workers
+    with page.expect_download() as download:
+        page.get_by_role("button", name="JSON").click()
+    rows = json.loads(Path(download.value.path()).read_text())["rows"]
+    assert (
+        sum(row["sent_bytes"] for row in rows if row["algorithm"] == "ps-dedicated") == 64 * 2**20
+    )
+
+
+def test_scaling_changes_its_axis_and_its_lines(open_page):
+    page = open_page("scaling", ready="stVegaLiteChart")
+    page.get_by_text("the central server up to 29.24 KiB").first.wait_for()
+    page.get_by_text("Halving and doubling").wait_for(state="detached")
+    page.get_by_role("button", name="halving-doubling").click()
+    page.get_by_text("Halving and doubling").first.wait_for()
+    page.wait_for_url("**halving-doubling**")
+    page.get_by_role("radio", name="gpus").click()
+    page.get_by_role("slider", name="GPUs").wait_for(state="detached")
+    page.wait_for_url("**axis=gpus**")
+    page.get_by_text("With 8 MiB, 25Gbit/s and 20 µs latency per message").first.wait_for()
+    page.reload()
+    page.get_by_text("With 8 MiB, 25Gbit/s and 20 µs latency per message").first.wait_for()
+    page.get_by_text("Halving and doubling").first.wait_for()
+
+
+def test_from_page_to_page_and_back(open_page):
+    """The language stays; every page has its own setting, and the way back leads to it."""
+    page = open_page(query={"lang": "中文"})
+    page.get_by_role("slider", name="GPU 数量").focus()
+    page.keyboard.press("End")
+    page.wait_for_url("**n=16**")
+    page.get_by_role("link", name="环形逐步演示").click()
+    page.get_by_test_id("cells").wait_for()
+    assert page.locator(".cells tbody tr").count() == 4  # 16 would be refused here
+    page.get_by_role("slider", name="GPU 数量").focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_test_id("cell-4-4").wait_for()
+    page.get_by_role("link", name="扩展规律").click()
+    page.get_by_text("29.24 KiB 及以下").first.wait_for()
+    page.go_back()
+    page.get_by_test_id("cells").wait_for()
+    assert page.locator('[data-testid="stException"]').count() == 0
+    assert page.locator('[data-testid="stAlert"]').count() == 0

@@ -18,7 +18,7 @@ from simcore.algorithms import build_schedule
 from simcore.cluster import uniform
 from simcore.engine import simulate
 from tests.support import require
-from views.player import PlayerLane, payload, source_text
+from views.player import PlayerLane, payload, player_script
 from views.race import HUBS, STRATEGIES, Setting, headline, race
 from views.text import LANGUAGES, load_text
 
@@ -46,7 +46,20 @@ LANES = [
 ] + [lane("ps", 4, 100_000, 1e-3, starts_s=np.arange(4) * 7e-3)]
 
 
-@pytest.mark.parametrize("module", ["text", "player", "race", "comparison", "tables"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "text",
+        "player",
+        "race",
+        "comparison",
+        "tables",
+        "ring",
+        "traffic",
+        "scaling",
+        "scaling_chart",
+    ],
+)
 def test_the_examples_in_docstrings_run(module):
     result = doctest.testmod(importlib.import_module(f"views.{module}"))
     assert result.failed == 0
@@ -91,12 +104,15 @@ def test_every_phrase_is_used_and_every_used_phrase_is_there():
     root = Path(__file__).parent.parent
     sources = [*root.glob("views/*.py"), *root.glob("app_pages/*.py"), root / "app.py"]
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
-    script = source_text("player.js")
-    families = ("strategy.", "phase.", "race.row_", "race.mark_", "player.single_", "player.each_")
+    script = player_script()
+    families = ("strategy.", "phase.", "race.row_", "race.mark_", "ring.why_", "player.single_")
+    families += ("player.each_", "player.some_", "player.name_")
+    families += ("traffic.flag_", "traffic.extra_", "common.", "scaling.along_", "scaling.axis_")
+    families += ("scaling.tip_", "scaling.point_")
     for key in load_text("en").phrases:
         short = key.removeprefix("player.")
         used = f'"{key}"' in code or (short != key and f'"{short}"' in script)
-        in_list = key.startswith("race.") and f'"{key.removeprefix("race.")}"' in code
+        in_list = f'"{key.partition(".")[2]}"' in code
         icon = short in ("idle_one", "restart", "back", "forward", "end") and short in script
         assert used or in_list or icon or key.startswith(families), key
     for key in re.findall(r'\btext\("([a-z_.]+)"', code):
@@ -167,7 +183,7 @@ def in_node(tmp_path: Path, lanes: list[PlayerLane], times: list[list[float]]):
     require(
         "browser", None if shutil.which("node") else "node is not installed; install Node.js 18+"
     )
-    (tmp_path / "player.mjs").write_text(source_text("player.js"), encoding="utf-8")
+    (tmp_path / "player.mjs").write_text(player_script(), encoding="utf-8")
     (tmp_path / "run.mjs").write_text(SCRIPT, encoding="utf-8")
     given = json.dumps({"data": payload(lanes, load_text("en"), 0.0), "times": times})
     done = subprocess.run(

@@ -1,6 +1,6 @@
 """What the player in the browser is given: traces as columns, and its own text.
 
-The drawing is in ``player.js``; nothing there is computed that a trace does not hold.
+The drawing is in ``player*.js``; nothing there is computed that a trace does not hold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from simcore.cluster import Cluster
-from simcore.schedule import IntArray, Op, Schedule
+from simcore.reference import Buffers, history
+from simcore.schedule import IntArray, Op, Schedule, chunk_bounds
 from simcore.trace import Lane, Trace
 from views.text import HTML_LANGUAGES, Text
 
@@ -34,6 +35,8 @@ class PlayerLane:
     """One strategy in the player.
 
     ``hub`` is the rank drawn in the middle. ``lower_bound_s`` and ``marks`` are drawn on the axis.
+    With ``inputs``, every rank's buffer, the lane is shown step by step with its numbers; that is
+    for schedules whose messages carry one chunk each and load all ports alike.
     """
 
     title: str
@@ -43,11 +46,21 @@ class PlayerLane:
     lower_bound_s: float
     hub: int | None = None
     marks: tuple[Mark, ...] = ()
+    inputs: Buffers | None = None
+
+
+# The player's source files, in the order in which they make one module.
+PLAYER_SOURCES = ("player_core.js", "player_lanes.js", "player_steps.js", "player.js")
 
 
 def source_text(name: str) -> str:
-    """A source file for the browser: ``player.js``, ``player.css``, ``page.css``."""
+    """A source file for the browser: ``player.css``, ``page.css``."""
     return resources.files("views").joinpath(name).read_text(encoding="utf-8")
+
+
+def player_script() -> str:
+    """The player as one ES module without dependencies."""
+    return "".join(map(source_text, PLAYER_SOURCES))
 
 
 def payload(lanes: Sequence[PlayerLane], text: Text, poster_s: float) -> dict[str, Any]:
@@ -56,18 +69,19 @@ def payload(lanes: Sequence[PlayerLane], text: Text, poster_s: float) -> dict[st
         "lang": HTML_LANGUAGES[text.language],
         "text": text.under("player"),
         "poster_s": poster_s,
+        "view": "race" if all(lane.inputs is None for lane in lanes) else "steps",
         "lanes": [_lane(lane, text) for lane in lanes],
     }
 
 
 def poster_s(trace: Trace) -> float:
-    """A moment worth looking at before anything plays: inside the step a quarter of the way on."""
-    if not len(trace.spans):
-        return 0.0
-    at_s = 0.25 * trace.time_s
+    """A moment worth looking at before anything plays: bytes flow, a quarter of the way on."""
     spans = trace.spans
-    step = spans.step[spans.start_s <= at_s].max()
-    rows = spans.step == step
+    sending = spans.lane == Lane.SEND
+    if not sending.any():
+        return 0.0
+    step = spans.step[sending & (spans.start_s <= 0.25 * trace.time_s)].max()
+    rows = sending & (spans.step == step)
     return float((spans.start_s[rows].min() + spans.end_s[rows].max()) / 2)
 
 
@@ -103,7 +117,7 @@ def _lane(lane: PlayerLane, text: Text) -> dict[str, Any]:
         "time_s": trace.time_s,
         "lower_bound_s": lane.lower_bound_s,
         "hub": lane.hub,
-        "bottleneck": bottleneck(trace),
+        "bottleneck": bottleneck(trace) if lane.inputs is None else None,
         "send_rate": send_rate.tolist(),
         "receive_rate": receive_rate.tolist(),
         "sent_bytes": trace.sent_bytes.tolist(),
@@ -112,6 +126,7 @@ def _lane(lane: PlayerLane, text: Text) -> dict[str, Any]:
         "pieces": _pieces(trace, spans_of),
         "phases": _phases(lane.schedule, text),
         "marks": [asdict(mark) for mark in lane.marks],
+        "cells": None if lane.inputs is None else _cells(lane.schedule, lane.inputs, transfers),
     }
 
 
@@ -163,6 +178,28 @@ def _contributions(schedule: Schedule) -> dict[tuple[int, int, int, int], int]:
             counts[dst, chunk] = count + (counts[dst, chunk] if op == Op.ADD else 0)
             after[number, src, dst, chunk] = int(counts[dst, chunk])
     return after
+
+
+def _cells(
+    schedule: Schedule, inputs: Buffers, transfers: dict[str, list[Any]]
+) -> dict[str, list[Any]]:
+    """The chunk table: what the cells begin with, and for each transfer the numbers that it
+    carries, those in the cell when it has arrived, and whose they are, in the order of adding."""
+    states = list(history(schedule, inputs))
+    bounds = chunk_bounds(inputs.shape[1], schedule.chunks).tolist()
+
+    def numbers(step: int, rank: int, chunk: int) -> list[Any]:
+        values: list[Any] = states[step][0][rank, bounds[chunk] : bounds[chunk + 1]].tolist()
+        return values
+
+    rows = list(zip(*(transfers[c] for c in ("step", "src", "dst", "chunk")), strict=True))
+    ranks, chunks = range(schedule.n), range(schedule.chunks)
+    return {
+        "start": [[numbers(0, rank, chunk) for chunk in chunks] for rank in ranks],
+        "sent": [numbers(step, src, chunk) for step, src, _, chunk in rows],
+        "values": [numbers(step + 1, dst, chunk) for step, _, dst, chunk in rows],
+        "who": [list(states[step + 1][1][dst][chunk]) for step, _, dst, chunk in rows],
+    }
 
 
 def _phases(schedule: Schedule, text: Text) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simcore.algorithms import build_schedule
-from simcore.cluster import Cluster, presets, uniform
+from simcore.cluster import Cluster, uniform
+from simcore.cluster_file import presets
 from simcore.cost import ClosedForm, closed_form
 from simcore.engine import Simulation, simulate
 from simcore.schedule import Schedule

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -19,3 +21,17 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(words: str) -> str:
     return words.replace("|", "\\|")
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows with the same keys as comma-separated values, the keys first.
+
+    >>> print(csv_text([{"name": "ring", "bytes": 3}]), end="")
+    name,bytes
+    ring,3
+    """
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
