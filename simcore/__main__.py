@@ -271,7 +271,7 @@ def _run_command(args: argparse.Namespace) -> None:
         if args.json:
             print(json.dumps(rows))
         else:
-            flags = [" ".join(f"--{flag}" for flag in row["flags"]) for row in rows]
+            flags = [" ".join(f"--{f.replace('_', '-')}" for f in row["flags"]) for row in rows]
             cells = [
                 [*(str(row[c]) for c in names[:4]), flag]
                 for row, flag in zip(rows, flags, strict=True)

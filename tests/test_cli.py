@@ -283,6 +283,7 @@ def test_tables_for_people(capsys):
     assert main(["algorithms"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["name", "title", "steps", "sent", "flags"]
+    assert next(line for line in lines if "hierarchical" in line).endswith("--gpus-per-node")
     assert [line.split()[0] for line in lines[1:]] == NAMES
     assert lines[4].endswith("--root")
     assert main(["compare", *CASE]) == 0
