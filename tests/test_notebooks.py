@@ -19,10 +19,12 @@ def test_there_are_notebooks():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs_from_top_to_bottom(path: Path):
+def test_runs_from_top_to_bottom(path: Path, monkeypatch: pytest.MonkeyPatch):
     absent = [p for p in ("nbclient", "ipykernel", "matplotlib") if not importlib.util.find_spec(p)]
     if absent:
         require("notebooks", f"pip install {' '.join(absent)}")
+    # Other tests run Streamlit, which chooses Matplotlib's backend for the whole process.
+    monkeypatch.delenv("MPLBACKEND", raising=False)
     import nbformat
     from nbclient import NotebookClient
 
