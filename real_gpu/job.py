@@ -8,11 +8,11 @@ from typing import Any
 from simcore.algorithms import ALGORITHMS, build_schedule
 from simcore.names import unknown
 from simcore.schedule import Collective, Op, Schedule, Step, parse_schedule
-from simcore.units import parse_rate, parse_time
+from simcore.units import ITEM_BYTES, parse_rate, parse_time
 
 VENDOR = ("torch.all_reduce",)
 CALIBRATION = "shift"
-ITEMSIZE = {"float32": 4, "float64": 8, "int64": 8, "bfloat16": 2}
+ITEMSIZE = {name: ITEM_BYTES[name] for name in ("float32", "float64", "int64", "bfloat16")}
 SLOWEST_BYTES_PER_S, FASTEST_BYTES_PER_S = 1e6 / 8, 10e9 / 8
 
 

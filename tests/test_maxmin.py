@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.maxmin import max_min_rates
+from simcore.maxmin import few_max_min_rates, max_min_rates
 
 
 @st.composite
@@ -51,6 +51,16 @@ def test_rates_are_those_of_exact_filling(network):
     routes, capacity = network
     np.testing.assert_allclose(
         max_min_rates(routes, capacity), exact_rates(routes, capacity), rtol=1e-9
+    )
+
+
+@given(networks())
+def test_a_handful_of_flows_has_the_same_rates(network):
+    """The event solver's scalar twin takes ways without the endless link."""
+    routes, capacity = network
+    ways = [[link for link in way if link < len(capacity) - 1] for way in routes.tolist()]
+    np.testing.assert_allclose(
+        few_max_min_rates(ways, capacity.tolist()), exact_rates(routes, capacity), rtol=1e-9
     )
 
 
