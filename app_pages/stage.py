@@ -16,6 +16,11 @@ _MOUNT = st.components.v2.component(
 )
 
 
-def player(data: dict[str, Any], key: str) -> None:
-    """Show ``views.player.payload``'s data; a rerun with the same key keeps the place in time."""
-    _MOUNT(data=data, key=key)
+def player(data: dict[str, Any], key: str) -> float | None:
+    """Show ``views.player.payload``'s data; a rerun with the same key keeps the place in time.
+
+    Returns the moment at which the user left the clock, or None before they touch it.
+    """
+    state = _MOUNT(data=data, key=key, on_moment_s_change=lambda: None)
+    moment_s: float | None = state.get("moment_s")
+    return moment_s

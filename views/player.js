@@ -1,5 +1,5 @@
 
-// ----------------------------------------------------------------- 4. the clock and its controls
+// ----------------------------------------------------------------- 5. the clock and its controls
 
 const ICONS = {
   restart: "M5 4h2v12H5z M16 4v12l-8-6z",
@@ -10,11 +10,13 @@ const ICONS = {
   end: "M13 4h2v12h-2z M4 4v12l8-6z",
 };
 const BAR = 22; // height of a bar on the time axis, in pixels
+const SETTLED_MS = 400;
 const WALL_CLOCK_S = 8; // the slowest lane finishes in this time at speed 1
 
 class Player {
-  constructor(root) {
-    this.root = root;
+  /** `tell(name, value)` is how Python hears of what the user did; a file has no Python. */
+  constructor(root, tell = null) {
+    Object.assign(this, { root, tell });
     this.playing = false;
     this.touched = false;
     this.clock = 0;
@@ -58,7 +60,8 @@ class Player {
     const { unit, number } = steadyFormat(TIME_UNITS, this.total, 5);
     this.formatTime = (time) => `${number(time)} ${unit}`;
     this.draw();
-    this.seek(place === null ? data.poster_s : place * this.end);
+    this.seek(place === null ? data.moment_s ?? data.poster_s : place * this.end);
+    if (place !== null) this.settle();
   }
 
   /** Dark or light, told by the ground's brightness, for colours that the theme does not name. */
@@ -205,6 +208,7 @@ class Player {
     cancelAnimationFrame(this.frame);
     this.showPlaying();
     this.show();
+    this.settle();
   }
 
   showPlaying() {
@@ -230,6 +234,15 @@ class Player {
     this.touched = true;
     if (this.playing) this.pause();
     this.seek(time);
+    this.settle();
+  }
+
+  /** Where the user left the clock, told once it stands still: Python runs a script for it. */
+  settle() {
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => {
+      if (!this.playing) this.tell?.("moment_s", this.clock);
+    }, SETTLED_MS);
   }
 
   step(direction) {
@@ -262,23 +275,7 @@ class Player {
 
   destroy() {
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.settling);
     this.resized.disconnect();
   }
-}
-
-// --------------------------------------------------------------------------------- 5. the host
-
-const PLAYERS = new WeakMap(); // Streamlit calls the export again for new data and new themes
-
-export default function mount({ data, parentElement }) {
-  let player = PLAYERS.get(parentElement);
-  if (!player) {
-    player = new Player(parentElement.querySelector(".player"));
-    PLAYERS.set(parentElement, player);
-  }
-  player.update(data);
-  return () => {
-    player.destroy();
-    PLAYERS.delete(parentElement);
-  };
 }

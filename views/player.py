@@ -50,7 +50,14 @@ class PlayerLane:
 
 
 # The player's source files, in the order in which they make one module.
-PLAYER_SOURCES = ("player_core.js", "player_lanes.js", "player_steps.js", "player.js")
+PLAYER_SOURCES = (
+    "player_core.js",
+    "player_lanes.js",
+    "player_timeline.js",
+    "player_steps.js",
+    "player.js",
+    "player_host.js",
+)
 
 
 def source_text(name: str) -> str:
@@ -63,12 +70,18 @@ def player_script() -> str:
     return "".join(map(source_text, PLAYER_SOURCES))
 
 
-def payload(lanes: Sequence[PlayerLane], text: Text, poster_s: float) -> dict[str, Any]:
-    """Everything the player shows, ready for JSON; ``poster_s`` is where it starts, paused."""
+def payload(
+    lanes: Sequence[PlayerLane], text: Text, poster_s: float, moment_s: float | None = None
+) -> dict[str, Any]:
+    """Everything the player shows, ready for JSON.
+
+    It starts paused at ``poster_s``, or at ``moment_s``, which somebody asked for.
+    """
     return {
         "lang": HTML_LANGUAGES[text.language],
         "text": text.under("player"),
         "poster_s": poster_s,
+        "moment_s": moment_s,
         "view": "race" if all(lane.inputs is None for lane in lanes) else "steps",
         "lanes": [_lane(lane, text) for lane in lanes],
     }

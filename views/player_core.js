@@ -1,8 +1,9 @@
 // The player: lanes of traces on one clock, drawn in the browser. No dependency, no build step.
 //
-// player.py joins four files into one module, in this order. player_core.js is pure: what is true
-// of a lane at time t. player_lanes.js draws that, player_steps.js adds the chunk table and the
-// timeline of every GPU, and player.js is the clock, its controls and the host.
+// player.py joins the files into one module, in this order. player_core.js is pure: what is true
+// of a lane at time t. player_lanes.js draws that, player_timeline.js the time axis, player_steps.js
+// adds the chunk table and the time of every GPU, player.js is the clock with its controls, and
+// player_host.js puts it into a page.
 // What a lane holds is written in player.py; all times are simulated seconds, sizes are bytes.
 
 // ---------------------------------------------------------------- 1. core: lane and time -> state

@@ -1,5 +1,5 @@
 
-// ------------------------------------------- 3. step by step: the numbers, and every GPU's time
+// ------------------------------------------- 4. step by step: the numbers, and every GPU's time
 
 /** A lane with its chunk table: the numbers in every cell, and the history of the chosen one. */
 class StepsView extends LaneView {
