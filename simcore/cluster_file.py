@@ -7,16 +7,15 @@ port; ``ports`` lists them one by one. ``levels`` go from the inside out.
 from __future__ import annotations
 
 import json
-import math
 import os
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from simcore.cluster import FACTORS, Cluster, Level, Port, even_groups
+from simcore.fields import Fields, parse_json
 from simcore.names import unknown
 from simcore.schedule import check_n
-from simcore.units import parse_rate, parse_time
 
 _FIELDS = {
     "name": "a text",
@@ -47,59 +46,6 @@ _LEVEL_FIELDS = {
 }
 
 
-class _Fields:
-    """One JSON object whose values are asked for by name and kind."""
-
-    def __init__(self, document: Any, accepted: dict[str, str], where: str) -> None:
-        self.accepted, self.where = accepted, where
-        if not isinstance(document, dict):
-            raise ValueError(f"{where}: accepted is a JSON object, got {document!r}")
-        for name in document:
-            if name not in accepted:
-                raise ValueError(f"{where}: {unknown('field', name, accepted)}")
-        self.document = document
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.document
-
-    def wrong(self, name: str, why: str = "") -> ValueError:
-        """The error for a field's value."""
-        got = f": {why}" if why else f" is {self.document.get(name)!r}"
-        return ValueError(f"{self.where}: field {name!r}{got}; accepted: {self.accepted[name]}")
-
-    def get(self, name: str, kind: type, default: Any = None) -> Any:
-        """The value, of that JSON type; ``float`` takes whole numbers too."""
-        if name not in self.document:
-            return default
-        value = self.document[name]
-        kinds = (int, float) if kind is float else kind
-        if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
-            raise self.wrong(name)
-        return value
-
-    def number(self, name: str) -> float:
-        """The value as a float; infinite for an integer of hundreds of digits."""
-        try:
-            return float(self.get(name, float))
-        except OverflowError:
-            return math.inf
-
-    def rate(self, name: str) -> float | None:
-        """Bytes per second, None if the field is not there."""
-        return self._parsed(name, parse_rate)
-
-    def time(self, name: str) -> float | None:
-        """Seconds, None if the field is not there."""
-        return self._parsed(name, parse_time)
-
-    def _parsed(self, name: str, parse: Any) -> float | None:
-        text = self.get(name, str)
-        try:
-            return None if text is None else float(parse(text))
-        except ValueError as error:
-            raise ValueError(f"{self.where}: field {name!r}: {error}") from None
-
-
 def cluster_from_dict(document: Any, n: int, where: str = "cluster") -> Cluster:
     """A cluster of ``n`` ranks from a cluster file's content; errors name the field.
 
@@ -111,7 +57,7 @@ def cluster_from_dict(document: Any, n: int, where: str = "cluster") -> Cluster:
 1.25 GB/s) or 10GB/s
     """
     check_n(n)
-    of = _Fields(document, _FIELDS, where)
+    of = Fields(document, _FIELDS, where)
     fixed = of.get("gpus", int)
     if fixed is not None and fixed < 1:
         raise of.wrong("gpus")
@@ -138,7 +84,7 @@ def cluster_from_dict(document: Any, n: int, where: str = "cluster") -> Cluster:
         raise ValueError(text if text.startswith(where) else f"{where}: {text}") from None
 
 
-def _ports(of: _Fields, n: int) -> tuple[Port, ...]:
+def _ports(of: Fields, n: int) -> tuple[Port, ...]:
     if ("bandwidth" in of) == ("ports" in of):
         raise ValueError(f"{of.where}: accepted is either 'bandwidth' or 'ports', and one of them")
     rate = of.rate("bandwidth")
@@ -149,7 +95,7 @@ def _ports(of: _Fields, n: int) -> tuple[Port, ...]:
         raise of.wrong("ports", f"{len(rows)} ports for {n} GPUs")
     ports = []
     for number, row in enumerate(rows):
-        port = _Fields(
+        port = Fields(
             row, dict.fromkeys(("send", "receive"), "a rate"), f"{of.where}: port {number}"
         )
         send, receive = port.rate("send"), port.rate("receive")
@@ -159,10 +105,10 @@ def _ports(of: _Fields, n: int) -> tuple[Port, ...]:
     return tuple(ports)
 
 
-def _levels(of: _Fields, n: int) -> list[Level]:
+def _levels(of: Fields, n: int) -> list[Level]:
     levels = []
     for number, row in enumerate(of.get("levels", list, [])):
-        level = _Fields(row, _LEVEL_FIELDS, f"{of.where}: level {number}")
+        level = Fields(row, _LEVEL_FIELDS, f"{of.where}: level {number}")
         name = level.get("name", str)
         if name is None or not name.isidentifier():
             raise level.wrong("name")
@@ -181,7 +127,7 @@ def _levels(of: _Fields, n: int) -> list[Level]:
     return levels
 
 
-def _groups(level: _Fields, n: int) -> tuple[int, ...]:
+def _groups(level: Fields, n: int) -> tuple[int, ...]:
     if ("size" in level) == ("groups" in level):
         raise ValueError(f"{level.where}: accepted is either 'size' or 'groups', and one of them")
     size = level.get("size", int)
@@ -198,11 +144,11 @@ def _groups(level: _Fields, n: int) -> tuple[int, ...]:
     return tuple(of_rank[rank] for rank in range(n))
 
 
-def _pair_latencies(of: _Fields) -> list[tuple[int, int, float]]:
+def _pair_latencies(of: Fields) -> list[tuple[int, int, float]]:
     rows = []
     for number, row in enumerate(of.get("pair_latency", list, [])):
         kinds = {"src": "a rank", "dst": "a rank", "latency": "a time"}
-        pair = _Fields(row, kinds, f"{of.where}: pair latency {number}")
+        pair = Fields(row, kinds, f"{of.where}: pair latency {number}")
         src, dst, seconds = pair.get("src", int), pair.get("dst", int), pair.time("latency")
         if src is None or dst is None or seconds is None:
             raise of.wrong("pair_latency", f"entry {number} is {row!r}")
@@ -229,13 +175,9 @@ def load_cluster(name_or_path: str, n: int) -> Cluster:
         raise ValueError(unknown("cluster", name_or_path, [*known, "or a .json file"]))
     where = f"cluster file {name_or_path!r}"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        document = parse_json(path.read_text(encoding="utf-8"), where)
     except OSError as error:
         raise ValueError(f"{where}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except UnicodeDecodeError as error:
         raise ValueError(f"{where} is not JSON: {error}") from None
     return cluster_from_dict(document, n, where)
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number")
