@@ -1,4 +1,4 @@
-"""The command line: ``python -m simcore algorithms | simulate | compare``.
+"""The command line: ``python -m simcore algorithms | simulate | compare | step``.
 
 Exit status 0; 1 for a run that failed; 2 for bad usage or input, with one line that says what
 was given and what is accepted.
@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from simcore import async_step
 from simcore.algorithms import (
     ALGORITHM_FLAGS,
     ALGORITHMS,
@@ -31,6 +32,17 @@ from simcore.cost import ClosedForm, closed_form
 from simcore.engine import Simulation, SimulationError, simulate
 from simcore.explain import critical_path, idle_s
 from simcore.schedule import Collective, Schedule, reorder
+from simcore.step_command import (
+    compare_steps,
+    comparison_rows,
+    prepare_async,
+    ranks_of,
+    run_step,
+    step_lines,
+    verdict,
+)
+from simcore.strategies import find_strategy
+from simcore.trace import Trace
 from simcore.units import ITEM_BYTES, format_bytes, format_rate, format_time
 
 PATH_LINES = 16  # of a critical path, before its middle is left out
@@ -91,8 +103,7 @@ def _simulate(args: argparse.Namespace) -> dict[str, Any]:
         if args.trace or args.explain:
             run = simulate(schedule, cluster, elements, item, progress=progress, **how)
     if args.trace:
-        as_csv = args.trace.suffix == ".csv"
-        _write(args.trace, run.trace.to_csv() if as_csv else run.trace.to_perfetto())
+        _write_trace(args.trace, run.trace)
     form = None
     if not any(starts) and not args.slow_link:
         form = closed_form(args.algorithm, cluster, elements, item, args.sync, **schedule.flags)
@@ -284,12 +295,68 @@ def _run_command(args: argparse.Namespace) -> None:
             print(json.dumps(document, allow_nan=False))
         else:
             _print_run(args, document)
+    elif args.command == "step":
+        _step(args)
+    elif args.model is not None:
+        _compare_steps(args)
     else:
         documents, skipped = _compare(args)
         if args.json:
             print(json.dumps({"algorithms": documents, "skipped": skipped}, allow_nan=False))
         else:
             _print_comparison(documents, skipped)
+
+
+def _step(args: argparse.Namespace) -> None:
+    if args.strategy == async_step.NAME:
+        _async_step(args)
+        return
+    find_strategy(args.strategy)
+    cluster = _cluster(args, ranks_of(args, args.strategy))
+    with _Progress() as progress:
+        result = run_step(args, cluster, progress)
+    told = verdict(result, args.measured) if args.measured is not None else None
+    if args.trace:
+        _write_trace(args.trace, result.run.trace())
+    if args.json:
+        more = {} if told is None else {"measured_s": args.measured, "verdict": told}
+        print(json.dumps(result.document() | more, allow_nan=False))
+    else:
+        print("\n".join(step_lines(result)))
+        if told is not None:
+            print(f"measured       {format_time(args.measured)}: {told}")
+
+
+def _async_step(args: argparse.Namespace) -> None:
+    if args.measured is not None:
+        raise ValueError(f"{async_step.NAME} takes no --measured")
+    setting = prepare_async(args)
+    cluster = _cluster(args, ranks_of(args, args.strategy))
+    result = async_step.run_async_step(args, setting, cluster)
+    if args.trace:
+        _write_trace(args.trace, result.run.trace)
+    if args.json:
+        print(json.dumps(result.document(), allow_nan=False))
+    else:
+        print("\n".join(async_step.async_lines(result)))
+
+
+def _write_trace(path: Path, trace: Trace) -> None:
+    _write(path, trace.to_csv() if path.suffix == ".csv" else trace.to_perfetto())
+
+
+def _compare_steps(args: argparse.Namespace) -> None:
+    with _Progress() as progress:
+        results, skipped = compare_steps(args, lambda ranks: _cluster(args, ranks), progress)
+    if args.json:
+        documents = [result.document() for result in results]
+        print(json.dumps({"strategies": documents, "skipped": skipped}, allow_nan=False))
+        return
+    header = ["strategy", "step", "exposed", "samples/s", "efficiency", "most sent by a GPU"]
+    _print_table(header, comparison_rows(results))
+    print("all times simulated; per step")
+    for row in skipped:
+        print(f"not compared: {row['strategy']} ({row['reason']})")
 
 
 def _print_comparison(documents: list[dict[str, Any]], skipped: list[dict[str, str]]) -> None:

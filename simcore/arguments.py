@@ -18,7 +18,8 @@ _ABOUT = "Simulate how data-parallel training synchronises gradients."
 COMMANDS = {
     "algorithms": "list the algorithms",
     "simulate": "time one algorithm",
-    "compare": "time all all-reduce algorithms side by side",
+    "compare": "time all all-reduce algorithms, or strategies for a model, side by side",
+    "step": "time one training step of a model",
 }
 MAX_GPUS = 65_536
 
@@ -81,8 +82,15 @@ def _straggler(text: str) -> tuple[int, float]:
     return int(match[1]), parse_time(match[2])
 
 
-def _slow_link(text: str) -> Slowdown:
-    match = re.fullmatch(r"([^:]+):([^@]+)(?:@(.+)\.\.(.+))?", text)
+def parse_slow_link(text: str) -> Slowdown:
+    """A change of a link, with or without its times; without the second one it stays.
+
+    >>> parse_slow_link("gpu2:0@200ms..0.5s")
+    Slowdown(link='gpu2', factor=0.0, from_s=0.2, until_s=0.5)
+    >>> parse_slow_link("0->1:0.1@200ms..").until_s
+    inf
+    """
+    match = re.fullmatch(r"([^:]+):([^@]+)(?:@(.+?)\.\.(.*))?", text)
     try:
         factor = float(match[2]) if match else float("nan")
     except ValueError:
@@ -90,10 +98,10 @@ def _slow_link(text: str) -> Slowdown:
     if not match:
         raise ValueError(
             f"slow link {text!r}; accepted: LINK:FACTOR or LINK:FACTOR@T1..T2, such as "
-            "0->1:0.5@1ms..2ms, gpu3:0 or node1.up:0.1"
+            "0->1:0.5@1ms..2ms, gpu3:0.1@5ms.. or node1.up:0.1"
         )
     try:
-        times = (parse_time(match[3]), parse_time(match[4])) if match[3] else ()
+        times = [parse_time(time) for time in match.group(3, 4) if time]
         return Slowdown(match[1], factor, *times)
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
@@ -119,13 +127,50 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for sub in subs.values():
         sub.add_argument("--json", action="store_true", help="one JSON document, nothing else")
     subs["simulate"].add_argument("algorithm", help="a name from 'algorithms'")
-    for name in ("simulate", "compare"):
-        _add_case(subs[name])
+    subs["step"].add_argument("strategy", help="ddp, dp, ps, fsdp … (see docs/training-step.md)")
+    for name, sub in subs.items():
+        if name != "algorithms":
+            _add_case(sub, command=name)
     _add_what_if(subs["simulate"])
+    for name in ("step", "compare"):
+        _add_training(subs[name])
+    add = subs["step"].add_argument
+    add("--trace", type=_checked(_trace_file), metavar="FILE", help=".json or .csv")
+    add(
+        *("--measured",),
+        type=_checked(parse_time),
+        metavar="T",
+        help="what a real step took: how much of it can be the network",
+    )
+    subs["step"].add_argument(
+        "--bound", type=_checked(_number), metavar="S", help="ps-async: gradients ahead at most"
+    )
     args, left = parser.parse_known_args(_normal(arguments, subs))
     if left:
         raise ValueError(f"unexpected argument {left[0]!r}; accepted: see '{args.command} --help'")
+    if args.command in ("simulate", "compare"):
+        _settle(args)
     return args
+
+
+def _settle(args: argparse.Namespace) -> None:
+    """The type of the numbers; and flags that belong to the other kind of comparison."""
+    if args.command == "compare":
+        modelled = args.model is not None
+        others = ("dtype",) if modelled else _TRAINING
+        for name in others:
+            if getattr(args, name) not in (None, []):
+                with_what = "--size" if modelled else "--model"
+                raise ValueError(f"--{name.replace('_', '-')} goes with {with_what}")
+    args.dtype = args.dtype or "float32"
+
+
+_TRAINING = (
+    *("forward", "backward", "optimizer", "gpu", "batch", "bucket_cap_mb", "static_graph"),
+    *("find_unused_parameters", "hook", "iteration", "accumulate", "overlap", "backend"),
+    *("algorithm", "period", "slower", "not_pipelined", "servers", "gpus_per_node"),
+    "launch_per_replica",
+)
 
 
 def _normal(arguments: list[str], subs: dict[str, _Parser]) -> list[str]:
@@ -149,14 +194,22 @@ def _normal(arguments: list[str], subs: dict[str, _Parser]) -> list[str]:
     return joined
 
 
-def _add_case(sub: argparse.ArgumentParser) -> None:
+def _add_case(sub: argparse.ArgumentParser, command: str) -> None:
     sub.add_argument("--gpus", type=_checked(_gpus), required=True, metavar="N")
-    sub.add_argument("--size", type=_checked(parse_bytes), required=True, metavar="S", help="8MiB")
+    either = command == "compare"
+    moved = sub.add_mutually_exclusive_group(required=True) if either else sub
+    needed: dict[str, Any] = {} if either else {"required": True}
+    if command != "step":
+        moved.add_argument("--size", type=_checked(parse_bytes), metavar="S", help="8MiB", **needed)
+    if command != "simulate":
+        about = "resnet50, or a JSON or CSV file"
+        moved.add_argument("--model", metavar="NAME|FILE", help=about, **needed)
     where = sub.add_mutually_exclusive_group(required=True)
     where.add_argument("--bandwidth", type=_checked(parse_rate), metavar="B", help="25Gbit/s")
     where.add_argument("--cluster", metavar="NAME|FILE", help="a preset or a JSON file")
     sub.add_argument("--latency", type=_checked(parse_time), metavar="L", help="5us")
-    sub.add_argument("--dtype", type=_checked(_dtype), default="float32")
+    if command != "step":
+        sub.add_argument("--dtype", type=_checked(_dtype), metavar="float32|…")
     for what in ("collective", "message"):
         sub.add_argument(f"--launch-per-{what}", type=_checked(parse_time), metavar="T")
 
@@ -182,6 +235,78 @@ def _add_what_if(sub: argparse.ArgumentParser) -> None:
     )
     many: dict[str, Any] = {"action": "append", "default": []}
     sub.add_argument("--straggler", type=_checked(_straggler), metavar="RANK:T", **many)
-    sub.add_argument("--slow-link", type=_checked(_slow_link), metavar="LINK:F[@T1..T2]", **many)
+    sub.add_argument(
+        "--slow-link", type=_checked(parse_slow_link), metavar="LINK:F[@T1..[T2]]", **many
+    )
     sub.add_argument("--explain", action="store_true", help="print the critical path")
     sub.add_argument("--trace", type=_checked(_trace_file), metavar="FILE", help=".json or .csv")
+
+
+def _add_training(sub: argparse.ArgumentParser) -> None:
+    """What a model's step needs to know beyond its bytes."""
+    add = sub.add_argument
+    for name in ("forward", "backward", "optimizer"):
+        add(f"--{name}", type=_checked(parse_time), metavar="T", help=f"seconds of the {name} pass")
+    add("--gpu", metavar="NAME", help="estimate those from FLOPs and a named GPU, such as A100")
+    add("--batch", type=_checked(_samples), metavar="B", help="samples per GPU")
+    add("--bucket-cap-mb", type=_checked(_megabytes), metavar="X", help="DDP's, in MiB")
+    yes: dict[str, Any] = {"action": "store_true", "default": None}
+    add("--static-graph", help="DDP's", **yes)
+    add("--find-unused-parameters", help="DDP's", **yes)
+    add("--hook", metavar="fp16|bf16|powersgd:R", help="DDP's communication hook")
+    add(
+        "--iteration",
+        type=_checked(_number),
+        metavar="I",
+        help="0 is the first; default: a late one",
+    )
+    add("--accumulate", type=_checked(_number), metavar="K", help="micro-batches; default 1")
+    add("--overlap", type=_checked(_share), metavar="0…1", help="default 1")
+    add("--backend", metavar="nccl|gloo", help="default nccl; for dp, gloo means copies")
+    add("--algorithm", metavar="NAME", help="of the all-reduce; default ring")
+    add("--period", type=_checked(_number), metavar="H", help="of local SGD; default 8")
+    add("--slower", type=_checked(_slower), action="append", default=[], metavar="RANK:FACTOR")
+    add("--not-pipelined", help="push all, then pull all (ps, ps-dedicated)", **yes)
+    add(
+        *("--launch-per-replica",),
+        type=_checked(parse_time),
+        metavar="T",
+        help="dp: of each replica's forward pass, one after another",
+    )
+    for flag in ("servers", "gpus_per_node"):
+        name = f"--{flag.replace('_', '-')}"
+        if name not in sub._option_string_actions:
+            add(name, type=_checked(_number), metavar="K", help=ALGORITHM_FLAGS[flag])
+
+
+def _samples(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
+        raise ValueError(f"{text!r} is no batch; accepted: samples per GPU, at least 1")
+    return int(text)
+
+
+def _megabytes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise ValueError(f"{text!r} is no bucket size; accepted: MiB from 0 to 1000000, such as 25")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ValueError(f"overlap {text!r}; accepted: from 0 (none) to 1 (all that can)")
+    return value
+
+
+def _slower(text: str) -> tuple[int, float]:
+    match = re.fullmatch(r"(\d{1,9}):(\d+(?:\.\d+)?)", text)
+    if not match or not float(match[2]):
+        raise ValueError(f"slower {text!r}; accepted: RANK:FACTOR, such as 3:1.5")
+    return int(match[1]), float(match[2])

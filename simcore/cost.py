@@ -340,7 +340,7 @@ def lower_bound_s(
     0.50331648
     """
     n = cluster.n - servers
-    if n == 1 or not size_bytes:
+    if n == 1 or not size_bytes or collective is Collective.POINT_TO_POINT:
         return cluster.launch_per_collective_s
     send, receive = (rates[:n] for rates in _best_rates(cluster))
     owned = np.full(n, 0) if owned_bytes is None else owned_bytes

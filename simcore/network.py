@@ -17,15 +17,19 @@ from simcore.names import unknown
 from simcore.schedule import IntArray
 from simcore.trace import FloatArray
 
+MAX_FACTOR = 100  # by which a link may become faster
+_PAIR = re.compile(r"(?:gpu)?(\d+)->(?:gpu)?(\d+)")
+
 LinkChange = tuple[float, int, float]  # from then on, this link has this capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """A link has only ``factor`` of its capacity from ``from_s`` to ``until_s``; 0 cuts it.
+    """A link has ``factor`` times its capacity from ``from_s`` to ``until_s``; 0 cuts it.
 
     ``link`` is a link's name (``gpu3.tx``, ``node1.up``), ``gpu3`` for all ports of a rank, or a
-    pair of ranks, ``0->1``, whose rate is capped at ``factor`` of the slowest link between them.
+    pair of ranks, ``0->1`` or ``gpu0->gpu1``, whose rate is capped at ``factor`` of the slowest
+    link between them. A factor above 1, for a link with a name, makes it faster.
     """
 
     link: str
@@ -34,8 +38,9 @@ class Slowdown:
     until_s: float = math.inf
 
     def __post_init__(self) -> None:
-        if not 0 <= self.factor <= 1:
-            raise ValueError(f"slow link factor must be from 0 to 1, got {self.factor!r}")
+        most = 1 if _PAIR.fullmatch(self.link) else MAX_FACTOR
+        if not 0 <= self.factor <= most:
+            raise ValueError(f"slow link factor must be from 0 to {most}, got {self.factor!r}")
         if not (0 <= self.from_s < self.until_s and math.isfinite(self.from_s)):
             raise ValueError(
                 f"slow link times must be 0 <= T1 < T2, got {self.from_s!r} and {self.until_s!r}"
@@ -186,7 +191,7 @@ class Network:
         return sorted(changes)
 
     def _links_called(self, name: str) -> list[int]:
-        match = re.fullmatch(r"(\d+)->(\d+)", name)
+        match = _PAIR.fullmatch(name)
         if match:
             return [self._pair_link(int(match[1]), int(match[2]))]
         links = [i for i, link in enumerate(self.names) if name in (link, link.split(".")[0])]

@@ -115,7 +115,12 @@ class _Run:
     @property
     def end_s(self) -> float:
         """When the last rank is through."""
-        return float(self.entered.max()) if self.level_s is None else self.level_s
+        return float(self.ends_s.max())
+
+    @property
+    def ends_s(self) -> FloatArray:
+        """When each rank is through."""
+        return self.entered if self.level_s is None else np.full(self.network.n, self.level_s)
 
     def advance(
         self, way: _Way, port_s: FloatArray, adds_s: FloatArray
@@ -222,6 +227,7 @@ def solve(
     if way is not None:
         way.book(timeline)
     timeline.time_s = run.end_s
+    timeline.rank_end_s = run.ends_s
     return timeline
 
 

@@ -35,11 +35,13 @@ class Collective(Enum):
 
     ``ALL_REDUCE``: each chunk on each rank is the sum over all ranks. ``REDUCE_SCATTER``: only
     the chunk's owner holds that sum. ``ALL_GATHER``: each rank holds the owner's chunk.
+    ``POINT_TO_POINT``: nothing as a whole; its messages are a part of something else.
     """
 
     ALL_REDUCE = "all-reduce"
     REDUCE_SCATTER = "reduce-scatter"
     ALL_GATHER = "all-gather"
+    POINT_TO_POINT = "point-to-point"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,15 @@ def adding_seconds(op: IntArray, nbytes: IntArray, reduce_s_per_byte: float) -> 
 
 @dataclass(slots=True)
 class Timeline:
-    """A solved run: total time, batches of events, messages, bytes, and the details."""
+    """A solved run: total time, batches of events, messages, bytes, and the details.
+
+    ``rank_end_s`` is when each rank was through with all of its transfers.
+    """
 
     link_bytes: IntArray
     sent_bytes: IntArray
     received_bytes: IntArray
+    rank_end_s: FloatArray
     time_s: float = 0.0
     events: int = 0
     transfers: int = 0
@@ -58,7 +62,7 @@ class Timeline:
         """Nothing has happened yet."""
         links, ranks = len(network.capacity), network.n
         zeros = [np.zeros(size, np.int64) for size in (links, ranks, ranks)]
-        return cls(zeros[0], zeros[1], zeros[2])
+        return cls(zeros[0], zeros[1], zeros[2], np.zeros(ranks))
 
     def spans(self) -> tuple[Spans, Pieces]:
         """In order of steps a send and a receive per message (rows 2i and 2i + 1); then adds."""

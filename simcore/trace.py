@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 from typing import Any, TypeVar
 
@@ -36,11 +36,12 @@ class Source(Enum):
 
 
 class Lane(IntEnum):
-    """The rows of a rank in a timeline."""
+    """The rows of a rank in a timeline. A collective lasts from its entering to its leaving."""
 
     COMPUTE = 0
     SEND = 1
     RECEIVE = 2
+    COLLECTIVE = 3
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -101,7 +102,8 @@ class Pieces:
 class Trace:
     """A run of ``n`` ranks that took ``time_s``; bytes are payload per rank.
 
-    With ``spans`` empty the trace holds totals only.
+    With ``spans`` empty the trace holds totals only. A run of several ``tasks`` says in
+    ``task_of``, shape ``(spans,)``, to which of them each span belongs.
     """
 
     source: Source
@@ -112,6 +114,15 @@ class Trace:
     received_bytes: IntArray
     spans: Spans
     pieces: Pieces
+    tasks: tuple[str, ...] = ()
+    task_of: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def label(self, row: int) -> str:
+        """What the span is: its transfer's text, its task, or both."""
+        if not self.tasks:
+            return self.spans.label(row)
+        task = self.tasks[self.task_of[row]]
+        return task if self.spans.peer[row] < 0 else f"{task} · {self.spans.label(row)}"
 
     def bytes_at(self, t_s: float) -> tuple[FloatArray, FloatArray]:
         """Bytes that each rank has sent and received by ``t_s``: two arrays of shape ``(n,)``."""
@@ -153,6 +164,8 @@ class Trace:
             "spans": _lists(self.spans),
             "pieces": _lists(self.pieces),
         }
+        if self.tasks:
+            document |= {"tasks": list(self.tasks), "task_of": self.task_of.tolist()}
         return json.dumps(document, allow_nan=False)
 
     @classmethod
@@ -178,6 +191,8 @@ class Trace:
                 np.asarray(document["received_bytes"], np.int64),
                 _columns(Spans, document["spans"]),
                 _columns(Pieces, document["pieces"]),
+                tuple(map(str, document.get("tasks", ()))),
+                np.asarray(document.get("task_of", ()), np.int64),
             )
             trace._check()
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -189,11 +204,14 @@ class Trace:
         spans, pieces = self.spans, self.pieces
         if not self.sent_bytes.shape == self.received_bytes.shape == (self.n,):
             raise ValueError(f"bytes must be lists of {self.n} numbers")
+        if self.task_of.shape != ((len(spans),) if self.tasks else (0,)):
+            raise ValueError("task_of must name a task for every span")
         for name, values, end in (
             ("rank", spans.rank, self.n),
             ("lane", spans.lane, len(Lane)),
             ("op", spans.op, len(Op)),
             ("span", pieces.span, len(spans)),
+            ("task_of", self.task_of, len(self.tasks)),
         ):
             if ((values < 0) | (values >= end)).any():
                 raise ValueError(f"{name} must be from 0 to {end - 1}")
@@ -211,7 +229,7 @@ class Trace:
             zip(*columns, strict=True)
         ):
             chunk = self.spans.chunks_of(row)
-            name, label = str(Lane(lane)), self.spans.label(row)
+            name, label = str(Lane(lane)), self.label(row)
             write(
                 [
                     self.source.value,
@@ -251,7 +269,7 @@ class Trace:
             events.append(
                 {
                     "ph": "X",
-                    "name": self.spans.label(row),
+                    "name": self.label(row),
                     "cat": self.source.value,
                     "pid": int(self.spans.rank[row]),
                     "tid": int(self.spans.lane[row]) + len(Lane) * track,
@@ -304,3 +322,9 @@ def no_spans() -> Spans:
 def no_pieces() -> Pieces:
     """Zero rows: every span has one rate."""
     return _columns(Pieces, {f.name: [] for f in fields(Pieces)})
+
+
+def joined(first: Spans, second: Spans) -> Spans:
+    """All rows of the first, then all of the second."""
+    both = {f.name: (getattr(first, f.name), getattr(second, f.name)) for f in fields(Spans)}
+    return Spans(**{name: np.concatenate(columns) for name, columns in both.items()})

@@ -119,6 +119,8 @@ def test_a_cut_is_a_piece_without_bytes():
     [
         (("0->1", -0.5), "slow link factor must be from 0 to 1, got -0.5"),
         (("0->1", 1.5), "slow link factor must be from 0 to 1, got 1.5"),
+        (("gpu0", 101.0), "slow link factor must be from 0 to 100, got 101.0"),
+        (("gpu0->gpu1", 1.5), "slow link factor must be from 0 to 1, got 1.5"),
         (("0->1", math.nan), "slow link factor must be from 0 to 1, got nan"),
         (("0->1", 0.5, 2.0, 1.0), "slow link times must be 0 <= T1 < T2, got 2.0 and 1.0"),
         (("0->1", 0.5, -1.0, 1.0), "slow link times must be 0 <= T1 < T2, got -1.0 and 1.0"),

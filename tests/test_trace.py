@@ -126,7 +126,7 @@ def test_documents_with_a_mistake(small, change, complaint):
         ("spans", "rank", [[0] * 8], "equal length"),
         ("spans", "rank", [3] * 8, "rank must be from 0 to 2"),
         ("spans", "rank", [-1] * 8, "rank must be from 0 to 2"),
-        ("spans", "lane", [3] * 8, "lane must be from 0 to 2"),
+        ("spans", "lane", [4] * 8, "lane must be from 0 to 3"),
         ("spans", "op", [2] * 8, "op must be from 0 to 1"),
         ("spans", "start_s", [float("nan")] * 8, "numbers must be finite"),
         ("spans", "end_s", ["soon"] * 8, "could not convert"),

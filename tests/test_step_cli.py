@@ -1,0 +1,471 @@
+"""``python -m simcore step`` and ``compare --model``: documents, text, traces, refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+
+import pytest
+
+from simcore.__main__ import main
+from simcore.asynchronous import run_asynchronous
+from simcore.buckets import DdpOptions
+from simcore.cluster import uniform
+from simcore.step import step
+from simcore.strategies import STRATEGIES, Setting
+from simcore.workload import load_workload, to_json
+
+NAMES = [row.name for row in STRATEGIES]
+TIMES = ["--forward", "20ms", "--backward", "40ms"]
+WHERE = ["--gpus", "4", "--bandwidth", "10Gbit/s"]
+CASE = ["--model", "resnet18", *WHERE, *TIMES]
+WORK = load_workload("resnet18").with_compute(0.02, 0.04)
+
+
+def own(name):
+    return ["--gpus-per-node", "2"] if name == "hsdp" else []
+
+
+def document_of(capsys, *arguments):
+    assert main([*arguments, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert captured.out.count("\n") == 1
+    return json.loads(captured.out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_s_document_holds_what_the_core_says(capsys, name):
+    document = document_of(capsys, "step", name, *CASE, *own(name))
+    setting = Setting(WORK, 4, gpus_per_node=2 if name == "hsdp" else None)
+    ranks = 4 + {"ps-dedicated": 1, "byteps": 4}.get(name, 0)
+    result = step(name, setting, uniform(ranks, 1.25e9))
+    assert document == {
+        "strategy": name,
+        "source": "simulated",
+        "model": "resnet18",
+        "gpus": 4,
+        "batch_per_gpu": 1,
+        "compute_source": "given",
+        "time_s": result.time_s,
+        "compute_s": result.compute_s,
+        "exposed_communication_s": result.exposed_communication_s,
+        "sent_bytes": [b / result.steps for b in result.run.sent_bytes.tolist()],
+        "received_bytes": [b / result.steps for b in result.run.received_bytes.tolist()],
+        "peak_memory_bytes": [memory.total for memory in result.memory],
+        "buckets": document["buckets"],
+        "samples_per_s": result.samples_per_s,
+        "efficiency": result.efficiency,
+        "solver": result.run.solver,
+    }
+    for key in ("sent_bytes", "received_bytes", "peak_memory_bytes"):
+        assert len(document[key]) == ranks
+    for bucket in document["buckets"]:
+        assert set(bucket) == {"bytes", "ready_s", "start_s", "end_s"}
+        assert bucket["ready_s"] <= bucket["start_s"] <= bucket["end_s"] <= document["time_s"]
+    assert document["samples_per_s"] == pytest.approx(4 / document["time_s"])
+    assert document["efficiency"] == pytest.approx(0.06 / document["time_s"])
+
+
+def test_ddp_s_document_by_hand(capsys):
+    """Without latency each bucket takes 1.5 times its bytes over 1.25 GB/s, one after another."""
+    document = document_of(capsys, "step", "ddp", *CASE)
+    sizes = [bucket["bytes"] for bucket in document["buckets"]]
+    assert sizes == [2052000, 28852224, 15853824]
+    for bucket in document["buckets"]:
+        took_s = bucket["end_s"] - bucket["start_s"]
+        assert took_s == pytest.approx(1.5 * bucket["bytes"] / 1.25e9, rel=1e-6)
+    begins = [bucket["start_s"] for bucket in document["buckets"]]
+    assert begins[2] == document["buckets"][1]["end_s"]
+    assert document["time_s"] == document["buckets"][-1]["end_s"]
+    assert document["compute_s"] == pytest.approx(0.06)
+
+
+GOLDEN = """\
+ddp: resnet18, batch 1 on each of 4 GPUs, gradients 46.76 MB
+compute        given
+simulated      81.54 ms a step, 49.06 samples/s, efficiency 73.6%
+  computing    60 ms
+  exposed      21.54 ms, 26.4% of the step
+sent           70.18 MB by the GPU that sends most, 70.14 MB by the least
+must hold      255.7 MB
+bucket         ready         begins        ends
+  2.052 MB     20.1 ms       20.1 ms       22.57 ms
+  28.85 MB     27.89 ms      27.89 ms      62.52 ms
+  15.85 MB     60.09 ms      62.52 ms      81.54 ms
+measured       250 ms: not explained by this link: 190 ms are lost, the wire needs 56.2 ms; look \
+at: input pipeline, CPU of the servers (summing, threads), one TCP connection that does not fill \
+the link, launch and coordination per message, a straggler
+"""
+
+
+def test_text_for_people(capsys):
+    assert main(["step", "ddp", *CASE, "--measured", "250ms"]) == 0
+    assert capsys.readouterr().out == GOLDEN
+    assert main(["step", "local-sgd", *CASE]) == 0
+    assert "bucket" not in capsys.readouterr().out  # it has no buckets to list
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ("59ms", "no longer than one GPU computes; look at the compute times"),
+        ("100ms", "40 ms more than one GPU computes; the network can take up to 56.2 ms"),
+        ("200ms", "140 ms more than one GPU computes; the network can take up to 56.2 ms"),
+        ("230ms", "not explained by this link: 170 ms are lost, the wire needs 56.2 ms; look at:"),
+    ],
+)
+def test_what_the_network_can_have_to_do_with_a_measured_step(capsys, measured, said):
+    document = document_of(capsys, "step", "ddp", *CASE, "--measured", measured)
+    assert document["verdict"].startswith(said)
+    assert f"{document['measured_s'] * 1e3:g}ms" == measured
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "more"),
+    [
+        ("ddp", "--bucket-cap-mb 1", {"options": DdpOptions(bucket_cap_mb=1)}),
+        ("ddp", "--hook fp16", {"options": DdpOptions(hook="fp16")}),
+        ("ddp", "--static-graph", {"options": DdpOptions(static_graph=True)}),
+        (
+            "ddp",
+            "--find-unused-parameters",
+            {"options": DdpOptions(find_unused_parameters=True)},
+        ),
+        ("ddp", "--iteration 0", {"iteration": 0}),
+        ("ddp", "--accumulate 3", {"accumulate": 3}),
+        ("ddp", "--overlap 0.25", {"overlap": 0.25}),
+        ("ddp", "--algorithm tree", {"algorithm": "tree"}),
+        (
+            "ddp",
+            "--algorithm hierarchical --gpus-per-node 2",
+            {"algorithm": "hierarchical", "gpus_per_node": 2},
+        ),
+        ("ddp", "--backend gloo", {"backend": "gloo"}),
+        ("ddp", "--slower 1:2 --slower 1:1.5", {"slower": (1.0, 3.0, 1.0, 1.0)}),
+        ("dp", "--launch-per-replica 1ms", {"launch_per_replica_s": 1e-3}),
+        ("dp", "--backend gloo", {"backend": "gloo"}),
+        ("ps", "--servers 4", {"servers": 4}),
+        ("ps", "--not-pipelined", {"pipelined": False}),
+        ("local-sgd", "--period 2", {"period": 2}),
+        ("hsdp", "--gpus-per-node 4", {"gpus_per_node": 4}),
+    ],
+)
+def test_flags_reach_the_plan(capsys, name, flags, more):
+    document = document_of(capsys, "step", name, *CASE, *flags.split())
+    assert document["time_s"] == step(name, Setting(WORK, 4, **more), uniform(4, 1.25e9)).time_s
+
+
+def test_times_of_the_network_reach_the_cluster(capsys):
+    flags = ["--latency", "1ms", "--launch-per-collective", "2ms", "--launch-per-message", "3ms"]
+    document = document_of(capsys, "step", "ddp", *CASE, *flags)
+    launches = {"launch_per_collective_s": 2e-3, "launch_per_message_s": 3e-3}
+    cluster = uniform(4, 1.25e9, 1e-3, **launches)
+    assert document["time_s"] == step("ddp", Setting(WORK, 4), cluster).time_s
+
+
+def test_compare_lists_every_strategy_the_fastest_first(capsys):
+    document = document_of(capsys, "compare", *CASE)
+    rows, skipped = document["strategies"], document["skipped"]
+    assert sorted([row["strategy"] for row in rows] + [row["strategy"] for row in skipped]) == (
+        sorted(NAMES)
+    )
+    assert [row["strategy"] for row in skipped] == ["hsdp"]
+    assert "gpus_per_node must divide 4" in skipped[0]["reason"]
+    times_s = [row["time_s"] for row in rows]
+    assert times_s == sorted(times_s)
+    ddp = document_of(capsys, "step", "ddp", *CASE)
+    assert next(row for row in rows if row["strategy"] == "ddp") == ddp
+
+
+def test_compare_leaves_out_what_cannot_follow_the_overlap(capsys):
+    document = document_of(capsys, "compare", *CASE, "--overlap", "0.5", "--gpus-per-node", "2")
+    skipped = {row["strategy"]: row["reason"] for row in document["skipped"]}
+    assert skipped["fsdp"] == "fsdp takes no --overlap"
+    assert {"dp", "fsdp", "hsdp", "local-sgd", "shard-grad-op", "zero3"} == set(skipped)
+
+
+def test_compare_s_table(capsys):
+    assert main(["compare", *CASE]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    header = ["strategy", "step", "exposed", "samples/s", "efficiency"]
+    assert lines[0].split()[:5] == header
+    assert len(lines) == 1 + len(NAMES) - 1 + 2
+    assert lines[-2] == "all times simulated; per step"
+    assert lines[-1].startswith("not compared: hsdp (")
+
+
+# Traces.
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", [[], ["--backend", "gloo"]])
+def test_a_trace_opens_as_chrome_events(capsys, tmp_path, name, backend):
+    row = next(row for row in STRATEGIES if row.name == name)
+    flags = [*own(name), *(backend if "backend" in row.takes else [])]
+    flags += ["--overlap", "0.5"] if "overlap" in row.takes else []
+    path = tmp_path / "step.json"
+    document = document_of(capsys, "step", name, *CASE, *flags, "--trace", str(path))
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    named = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["pid"] for event in slices} <= set(range(len(document["sent_bytes"])))
+    steps = 8 if name == "local-sgd" else 1
+    ended_us = max(event["ts"] + event["dur"] for event in slices)
+    assert ended_us == pytest.approx(steps * document["time_s"] * 1e6)
+    tracks = {}
+    for e in sorted(slices, key=lambda e: (e["ts"], e["ts"] + e["dur"])):
+        track = e["pid"], e["tid"]
+        assert track in named
+        assert tracks.get(track, 0) <= e["ts"] + 1e-6
+        tracks[track] = e["ts"] + e["dur"]
+    labels = {event["name"] for event in slices}
+    setting = Setting(WORK, 4, gpus_per_node=2 if name == "hsdp" else None)
+    computing = {t.label for t in row.plan(setting).tasks if getattr(t, "kind", "") == "forward"}
+    assert computing <= labels
+    sends = [e for e in slices if named[e["pid"], e["tid"]].startswith("send")]
+    assert sum(e["args"]["bytes"] for e in sends) == steps * sum(document["sent_bytes"])
+
+
+def test_a_trace_as_a_table(capsys, tmp_path):
+    path = tmp_path / "step.csv"
+    assert main(["step", "ddp", *CASE, "--trace", str(path)]) == 0
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    lanes = {row["lane"] for row in rows}
+    assert lanes == {"compute", "collective", "send", "receive"}
+    buckets = [r for r in rows if r["lane"] == "collective" and r["label"].startswith("bucket")]
+    assert [row["label"] for row in buckets if row["rank"] == "0"] == [
+        "bucket 0",
+        "bucket 1",
+        "bucket 2",
+    ]
+    assert max(float(row["end_s"]) for row in rows) == pytest.approx(0.08154, rel=1e-3)
+
+
+def test_a_trace_of_many_gpus_holds_tasks_and_no_single_messages(capsys, tmp_path):
+    path = tmp_path / "step.csv"
+    case = ["--model", "resnet18", "--gpus", "65", "--bandwidth", "10Gbit/s", *TIMES]
+    assert main(["step", "ddp", *case, "--trace", str(path)]) == 0
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    assert {row["lane"] for row in rows} == {"compute", "collective"}
+
+
+# Progress.
+
+
+def test_long_work_shows_how_far_it_is_on_a_terminal(capsys, monkeypatch, tmp_path):
+    now = iter(range(10**9))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(now)))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["step", "ddp", *CASE, "--trace", str(tmp_path / "step.json")]) == 0
+    shown = capsys.readouterr().err
+    assert "simulating … " in shown
+    assert shown.endswith("\r\033[K")
+    assert main(["compare", *CASE, "--backend", "gloo"]) == 0  # two collectives at once
+    parts = [p.split("%")[0] for p in capsys.readouterr().err.split("simulating … ")[1:]]
+    assert [int(part) for part in parts] == sorted(int(part) for part in parts)
+    assert int(parts[-1]) > 70
+
+
+# Refusals.
+
+
+def refused(capsys, arguments, *wanted):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    for text in wanted:
+        assert text in captured.err, captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["step"], ["strategy"]),
+        (["step", "ddpp", *CASE], ["unknown strategy 'ddpp'", "did you mean 'ddp'?", *NAMES]),
+        (["step", "ddp", *WHERE, *TIMES], ["--model"]),
+        (["step", "ddp", "--model", "resnet18", "--gpus", "4", *TIMES], ["--bandwidth --cluster"]),
+        (["step", "ddp", "--model", "resnet19", *WHERE, *TIMES], ["did you mean 'resnet18'?"]),
+        (["step", "ddp", "--model", "no.json", *WHERE, *TIMES], ["no.json", "No such file"]),
+        (["step", "ddp", "--model", "resnet18", *WHERE], ["is not known", "--gpu NAME"]),
+        (["step", "ddp", "--model", "resnet18", *WHERE, "--gpu", "H1000"], ["unknown GPU 'H1000'"]),
+        (["step", "ddp", *CASE, "--gpu", "T4"], ["--gpu", "--forward"]),
+        (
+            ["step", "ddp", "--model", "resnet18", *WHERE, "--gpu", "T4", "--optimizer", "1ms"],
+            ["--gpu", "--optimizer"],
+        ),
+        (["step", "ddp", "--model", "resnet18", *WHERE, *TIMES[:2]], ["--forward alone"]),
+        (["step", "ddp", "--model", "resnet18", *WHERE, *TIMES[2:]], ["--backward alone"]),
+        (
+            ["step", "ddp", "--model", "resnet18", *WHERE, "--optimizer", "1ms"],
+            ["--optimizer alone"],
+        ),
+        (["step", "ddp", *CASE, "--size", "1MB"], ["--size"]),
+        (["step", "ddp", *CASE, "--dtype", "float16"], ["--dtype"]),
+        (["compare", *CASE, "--dtype", "float16"], ["--dtype goes with --size"]),
+        (
+            ["compare", *WHERE, "--size", "1MB", "--accumulate", "2"],
+            ["--accumulate goes with --model"],
+        ),
+        (["compare", *WHERE, "--size", "1MB", "--slower", "1:2"], ["--slower goes with --model"]),
+        (["compare", *CASE, "--size", "1MB"], ["not allowed with"]),
+        (["compare", *WHERE], ["--size --model"]),
+        (["compare", *CASE, "--hook", "fp17"], ["unknown hook 'fp17'"]),
+        (["step", "ddp", *CASE, "--cluster", "dgx-1"], ["not allowed with"]),
+    ],
+)
+def test_bad_usage_is_one_line(capsys, arguments, wanted):
+    refused(capsys, arguments, *wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "wanted"),
+    [
+        ("ddp", ["--hook", "fp8"], ["unknown hook 'fp8'", "powersgd:RANK"]),
+        ("ddp", ["--hook", "powersgd:0"], ["unknown hook 'powersgd:0'"]),
+        ("ddp", ["--backend", "mpi"], ["unknown backend 'mpi'", "nccl, gloo"]),
+        ("ddp", ["--algorithm", "rign"], ["unknown all-reduce 'rign'", "did you mean 'ring'?"]),
+        ("ddp", ["--algorithm", "ring-broadcast"], ["unknown all-reduce 'ring-broadcast'"]),
+        ("ddp", ["--algorithm", "ps-dedicated"], ["unknown all-reduce 'ps-dedicated'"]),
+        ("ddp", ["--algorithm", "hierarchical"], ["hierarchical needs gpus_per_node"]),
+        ("ddp", ["--algorithm", "hierarchical", "--gpus-per-node", "3"], ["3", "4"]),
+        ("ddp", ["--gpus-per-node", "2"], ["--gpus-per-node alone", "--algorithm hierarchical"]),
+        ("hsdp", [], ["gpus_per_node must divide 4, got None"]),
+        ("hsdp", ["--gpus-per-node", "3"], ["gpus_per_node must divide 4, got 3"]),
+        ("hsdp", ["--gpus-per-node", "0"], ["gpus_per_node must be at least 1, got 0"]),
+        ("ps", ["--servers", "0"], ["servers must be from 1 to 4, got 0"]),
+        ("ps", ["--servers", "5"], ["servers must be from 1 to 4, got 5"]),
+        ("ps-dedicated", ["--servers", "0"], ["servers must be at least 1, got 0"]),
+        ("byteps", ["--servers", "5"], ["servers must be from 0 to", "5"]),
+        ("ddp", ["--accumulate", "0"], ["accumulate must be at least 1, got 0"]),
+        ("local-sgd", ["--period", "0"], ["period must be at least 1, got 0"]),
+        *(("ddp", ["--batch", b], [repr(b), "at least 1"]) for b in ("0", "-1", "1.5", "x")),
+        *(("ddp", ["--overlap", x], [repr(x), "from 0"]) for x in ("-0.1", "1.1", "nan", "x")),
+        *(("ddp", ["--bucket-cap-mb", x], [repr(x), "MiB"]) for x in ("-1", "inf", "nan", "x")),
+        *(("ddp", ["--slower", x], [repr(x), "RANK:FACTOR"]) for x in ("1", "1:0", "1:-1", "a:2")),
+        ("ddp", ["--slower", "4:2"], ["--slower 4: accepted are GPUs 0 to 3"]),
+        ("ddp", ["--iteration", "-1"], ["'-1'", "whole number"]),
+        ("ddp", ["--measured", "1"], ["'1'", "5us, 1.5ms"]),
+        ("ddp", ["--trace", "step.png"], ["step.png", ".json or .csv"]),
+        ("ddp", ["--trace", "no/such/t.json"], ["is not a directory"]),
+        ("ddp", ["--gpus", "65537"], ["'65537'", "1 to 65536"]),
+        ("ddp", ["--gpus", "0"], ["'0'", "1 to 65536"]),
+        ("ddp", ["--forward", "20"], ["'20'", "5us, 1.5ms"]),
+        ("ddp", ["--bandwidth", "10"], ["'10'"]),
+    ],
+)
+def test_a_bad_value_is_named_with_what_is_accepted(capsys, name, flags, wanted):
+    case = dict(zip(CASE[::2], CASE[1::2], strict=True)) | dict(
+        zip(flags[::2], flags[1::2], strict=True)
+    )
+    refused(capsys, ["step", name, *(text for pair in case.items() for text in pair)], *wanted)
+
+
+FLAGS = {
+    "bucket_cap_mb": ["--bucket-cap-mb", "1"],
+    "static_graph": ["--static-graph"],
+    "find_unused_parameters": ["--find-unused-parameters"],
+    "hook": ["--hook", "fp16"],
+    "iteration": ["--iteration", "1"],
+    "overlap": ["--overlap", "1"],
+    "backend": ["--backend", "gloo"],
+    "algorithm": ["--algorithm", "tree"],
+    "servers": ["--servers", "2"],
+    "pipelined": ["--not-pipelined"],
+    "period": ["--period", "2"],
+    "launch_per_replica_s": ["--launch-per-replica", "1ms"],
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_flag_that_a_strategy_does_not_take_is_an_error(capsys, name):
+    takes = next(row.takes for row in STRATEGIES if row.name == name)
+    assert set(takes) <= {*FLAGS, "gpus_per_node"}
+    for field, flags in FLAGS.items():
+        arguments = ["step", name, *CASE, *own(name), *flags]
+        if field in takes:
+            assert main(arguments) == 0, flags
+            capsys.readouterr()
+        else:
+            others = [row.name for row in STRATEGIES if field in row.takes]
+            refused(capsys, arguments, f"{name} takes no {flags[0]}", ", ".join(others))
+
+
+def test_a_file_s_times_are_for_its_batch(capsys, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(to_json(WORK), encoding="utf-8")
+    case = ["step", "ddp", "--model", str(path), *WHERE]
+    assert document_of(capsys, *case)["compute_source"] == "given"
+    assert document_of(capsys, *case, "--batch", "1")["batch_per_gpu"] == 1
+    refused(capsys, [*case, "--batch", "2"], "for a batch of 1, not 2", "--forward T")
+    assert document_of(capsys, *case, "--batch", "2", *TIMES)["batch_per_gpu"] == 2
+
+
+# -- the asynchronous server ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [[], ["--bound", "0"], ["--bound", "2", "--servers", "1"]])
+def test_the_asynchronous_server_s_document(capsys, flags):
+    document = document_of(capsys, "step", "ps-async", *CASE, *flags)
+    bound = int(flags[1]) if flags else None
+    servers = 1 if "--servers" in flags else 0
+    run = run_asynchronous(
+        *(uniform(4 + servers, 1.25e9), 0.06, WORK.gradient_bytes, WORK.parameter_bytes, 80, bound),
+        servers=servers,
+    )
+    assert document["time_s"] == pytest.approx(run.time_s / 20)
+    assert document["samples_per_s"] == pytest.approx(80 / run.time_s)
+    assert document["staleness_mean"] == pytest.approx(run.mean_staleness)
+    assert document["bound"] == bound
+    assert document["sent_bytes"] == [b / 20 for b in run.trace.sent_bytes.tolist()]
+    assert len(document["peak_memory_bytes"]) == 4 + servers
+    wanted = {"strategy", "compute_s", "exposed_communication_s", "received_bytes", "efficiency"}
+    assert wanted < set(document)
+    if bound == 0:
+        assert document["staleness_largest"] == 0
+
+
+def test_a_slow_gpu_holds_up_a_bounded_server_and_not_a_free_one(capsys):
+    slow = ["--model", "resnet18", "--gpus", "4", "--bandwidth", "100Gbit/s", *TIMES]
+    slow += ["--slower", "3:4"]
+    free, bounded = (
+        document_of(capsys, "step", "ps-async", *slow, *flags) for flags in ([], ["--bound", "0"])
+    )
+    assert bounded["time_s"] > 4 * 0.06
+    assert free["time_s"] < 0.6 * bounded["time_s"]
+    assert free["staleness_mean"] > 1
+
+
+def test_the_asynchronous_server_for_people_and_as_a_trace(capsys, tmp_path):
+    path = tmp_path / "run.json"
+    assert main(["step", "ps-async", *CASE, "--bound", "3", "--trace", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "at most 3 gradients ahead of the slowest" in out
+    assert "updates on average" in out
+    events = json.loads(path.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--hook", "fp16"], "ps-async takes no --hook"),
+        (["--servers", "3"], "accepts 0 or 1"),
+        (["--accumulate", "2"], "--accumulate"),
+        (["--measured", "1s"], "--measured"),
+        (["--bound", "-1"], "'-1'"),
+        (["--slower", "4:2"], "GPUs 0 to 3"),
+    ],
+)
+def test_what_the_asynchronous_server_refuses(capsys, flags, says):
+    assert main(["step", "ps-async", *CASE, *flags]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_only_the_asynchronous_server_takes_a_bound(capsys):
+    assert main(["step", "ddp", *CASE, "--bound", "2"]) == 2
+    assert "ddp takes no --bound; accepted: with ps-async" in capsys.readouterr().err
