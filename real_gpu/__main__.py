@@ -1,4 +1,7 @@
-"""``python -m real_gpu info | run | clean``. Exit: 0; 2 bad usage or input; 1 a failed run."""
+"""``python -m real_gpu info | run | train | clean``.
+
+Exit status: 0; 2 for bad usage or input; 1 for a failed run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ from real_gpu.recording import calibration, record_of, trace_of
 from simcore.algorithms import ALGORITHM_FLAGS, build_schedule
 from simcore.names import unknown
 from simcore.records import Record
-from simcore.units import format_bytes, format_rate, format_time, parse_bytes
+from simcore.step_records import StepRecord
+from simcore.units import format_bytes, format_rate, format_time, parse_bytes, parse_time
+from simcore.workload import load_workload
 
 
 class Stopped(Exception):
@@ -46,10 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
                 found = info()
                 print(json.dumps(found, indent=1) if args.json else as_text(found))
                 return 0
-            case "clean":
-                return _clean(args.json)
-            case _:
-                return _run(args)
+            case command:
+                return {"clean": _clean, "train": _train, "run": _run}[command](args)
     except ValueError as error:
         return _fail(2, str(error))
     except RunError as error:
@@ -92,19 +95,27 @@ def _parser() -> Parser:
         run.add_argument(f"--{flag.replace('_', '-')}", metavar="K", help=about)
     run.add_argument("--port", default="0", help="of the rendezvous; 0 is any free one")
     run.add_argument("--trace", metavar="FILE", help="write the last run's spans as a trace")
-    run.add_argument("--out", required=True, metavar="FILE", help="write the record here")
-    run.add_argument("--json", action="store_true", help="print the record too")
+    train = commands.add_parser(
+        "train", help="run DDP's training step, computing by sleeping", allow_abbrev=False
+    )
+    train.add_argument("--model", required=True, metavar="NAME|FILE", help="with compute times")
+    train.add_argument("--gpus", required=True, metavar="N", help="ranks")
+    train.add_argument("--network", required=True, metavar="RATE", help="such as 200Mbit/s")
+    train.add_argument("--forward", metavar="T", help="seconds of the forward pass")
+    train.add_argument("--backward", metavar="T", help="seconds of the backward pass")
+    train.add_argument("--bucket-cap-mb", metavar="X", help="DDP's, in MiB")
+    train.add_argument("--accumulate", default="1", metavar="K", help="micro-batches (1)")
+    train.add_argument("--runs", default="5", metavar="K", help="timed runs (5)")
+    for sub in (run, train):
+        sub.add_argument("--out", required=True, metavar="FILE", help="write the record here")
+        sub.add_argument("--json", action="store_true", help="print the record too")
     return parser
 
 
 def _run(args: argparse.Namespace) -> int:
     case = _case(args)
     job = _job(args, ranks(case, _whole("--gpus", args.gpus, 1)))
-    for path in filter(None, (args.out, args.trace)):
-        if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
-            raise ValueError(
-                f"file {path!r} cannot be written; accepted: a file in a folder that exists"
-            )
+    _check_writable(*filter(None, (args.out, args.trace)))
     backend = choose_backend(args.backend, job.n, job.network is not None)
     calibrate = job.network is not None and job.n > 1
     cases = (*((calibration(job.network),) if calibrate and job.network else ()), case)
@@ -126,6 +137,70 @@ def _run(args: argparse.Namespace) -> int:
         reasons = "; ".join(record.instrument["reasons"])
         raise RunError(f"{args.out} is written, but the instrument was not quiet: {reasons}")
     return 0
+
+
+def _check_writable(*paths: str) -> None:
+    for path in paths:
+        if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
+            raise ValueError(
+                f"file {path!r} cannot be written; accepted: a file in a folder that exists"
+            )
+
+
+def _train(args: argparse.Namespace) -> int:
+    from real_gpu.stepping import train
+
+    _check_writable(args.out)
+    work = load_workload(args.model)
+    if (args.forward is None) != (args.backward is None):
+        raise ValueError("--forward and --backward go together; accepted: both, or none")
+    if args.forward is not None:
+        work = work.with_compute(parse_time(args.forward), parse_time(args.backward))
+    cap = None if args.bucket_cap_mb is None else _megabytes(args.bucket_cap_mb)
+    words = ["python", "-m", "real_gpu", "train"]
+    for flag in ("gpus", "network", "forward", "backward", "bucket-cap-mb", "accumulate", "runs"):
+        value = getattr(args, flag.replace("-", "_"))
+        words += [] if value is None else [f"--{flag}", value]
+    words += ["--model", Path(args.model).name, "--out", Path(args.out).name]
+    record = train(
+        work,
+        _whole("--gpus", args.gpus, 2),
+        args.network,
+        bucket_cap_mb=cap,
+        accumulate=_whole("--accumulate", args.accumulate, 1),
+        runs=_whole("--runs", args.runs, 1),
+        command=shlex.join(words),
+    )
+    _write(args.out, record.to_json())
+    print(record.to_json() if args.json else _step_summary(record), end="" if args.json else "\n")
+    if not record.instrument["ok"]:
+        reasons = "; ".join(record.instrument["reasons"])
+        raise RunError(f"{args.out} is written, but the instrument was not quiet: {reasons}")
+    return 0
+
+
+def _megabytes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise ValueError(f"--bucket-cap-mb {text!r}: accepted are MiB from 0 to 1000000")
+    return value
+
+
+def _step_summary(record: StepRecord) -> str:
+    simulated = record.simulate()
+    between = f"{format_time(min(record.runs_s))} to {format_time(max(record.runs_s))}"
+    ranks = f"{record.gpus} ranks, ports of {record.network}, {len(simulated.buckets)} buckets"
+    error = simulated.time_s / record.median_s - 1
+    lines = [
+        f"{record.name} ({record.source}), {ranks}",
+        f"measured  {format_time(record.median_s)}, median of {len(record.runs_s)} ({between})",
+        f"computing {format_time(record.computing_s)}, measured without communication",
+        f"simulated {format_time(simulated.time_s)}, {error:+.1%}",
+    ]
+    return "\n".join(lines)
 
 
 def _case(args: argparse.Namespace) -> Case:
@@ -213,9 +288,9 @@ def _summary(record: Record) -> str:
     return "\n".join([*lines, *record.notes])
 
 
-def _clean(as_json: bool) -> int:
+def _clean(args: argparse.Namespace) -> int:
     ended = clean()
-    if as_json:
+    if args.json:
         print(json.dumps({"ended_processes": ended}))
     elif ended:
         print(f"ended {len(ended)} processes of a killed run: {', '.join(map(str, ended))}")

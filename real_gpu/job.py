@@ -11,6 +11,7 @@ from simcore.schedule import Collective, Op, Schedule, Step, parse_schedule
 from simcore.units import ITEM_BYTES, parse_rate, parse_time
 
 VENDOR = ("torch.all_reduce",)
+TRAINED = "torch.ddp"
 CALIBRATION = "shift"
 ITEMSIZE = {name: ITEM_BYTES[name] for name in ("float32", "float64", "int64", "bfloat16")}
 SLOWEST_BYTES_PER_S, FASTEST_BYTES_PER_S = 1e6 / 8, 10e9 / 8
@@ -30,8 +31,10 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One collective to run and time. ``program`` replaces the rows that are replayed, not the
-    reference that they are held to: with it a test shows that a wrong result is noticed.
+    """One collective, or one training step, to run and time.
+
+    ``program`` replaces the rows that are replayed, not the reference that they are held to: with
+    it a test shows that a wrong result is noticed.
     """
 
     name: str
@@ -41,6 +44,14 @@ class Case:
     flags: dict[str, int] = field(default_factory=dict)
     program: str | None = None
     spans: bool = False
+    training: dict[str, Any] | None = None
+
+    @property
+    def warm_runs(self) -> int:
+        """Runs that are not timed: the first touches buffers and opens windows; DDP gathers its
+        buckets anew in the second.
+        """
+        return 1 if self.training is None else 3
 
     @property
     def size_bytes(self) -> int:

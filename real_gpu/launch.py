@@ -48,21 +48,22 @@ def _patience_s(case: Case, job: Job) -> float:
     """How long one run may take: several times what the slowest serial order would need."""
     slowest = job.network.bytes_per_s if job.network else 50e6
     messages = 2 * job.n * (1 + (job.network.latency_s if job.network else 0.0))
-    return 10 + 4 * messages * case.size_bytes / slowest
+    computing_s = case.training["computing_s"] if case.training else 0.0
+    return 10 + 4 * (messages * case.size_bytes / slowest + computing_s)
 
 
 def _run_case(ranks: Ranks, case: Case, patience_s: float, hub: Hub | None) -> CaseResult:
     payload = ranks.all(30 + patience_s, do="prepare", case=asdict(case))
-    result = CaseResult([], [], [], payload if case.name not in VENDOR else None)
-    warm, late = False, 0
+    result = CaseResult([], [], [], payload if _has_payload(case) else None)
+    warm, late = 0, 0
     while len(result.runs_s) < case.runs:
         ranks.all(30, do="reset")
         before = _settled_counters(ranks, hub) if hub else None
         start_s = time.monotonic() + _START_IN_S
         answers = ranks.all(patience_s, do="run", start_s=start_s)
         after = _settled_counters(ranks, hub) if hub else None
-        if not warm:
-            warm = True  # the first run touches buffers and opens windows; it is not timed
+        if warm < case.warm_runs:
+            warm += 1
             continue
         if max(a["late_s"] for a in answers) > 0:
             late += 1
@@ -78,6 +79,10 @@ def _run_case(ranks: Ranks, case: Case, patience_s: float, hub: Hub | None) -> C
             for row in answer["spans"]
         ]
     return result
+
+
+def _has_payload(case: Case) -> bool:
+    return case.name not in VENDOR and case.training is None
 
 
 def _settled_counters(ranks: Ranks, hub: Hub) -> dict[str, Any]:

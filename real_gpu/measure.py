@@ -88,6 +88,8 @@ def check_bearable(job: Job) -> None:
 
 def _bytes_per_rank(case: Case) -> float:
     """Input, buffer, scratch, reference, and room to compare; a library's sum in 64 bits."""
+    if case.training is not None:
+        return 3 * case.size_bytes  # parameters, gradients, buckets
     return (
         5 * case.size_bytes if case.name not in VENDOR else 2 * case.size_bytes + 32 * case.elements
     )

@@ -45,7 +45,8 @@ def signals_held() -> Iterator[None]:
 class Ranks:
     """``n`` worker processes, each in a session of its own, killed when the block ends."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, program: str = "real_gpu.worker") -> None:
+        self.program = program
         self.processes: list[subprocess.Popen[str]] = []
         self.answers: queue.Queue[tuple[int, str | None]] = queue.Queue()
         self.complaints: list[deque[str]] = [deque(maxlen=5) for _ in range(n)]
@@ -73,7 +74,7 @@ class Ranks:
 
     def _start(self, rank: int, environment: dict[str, str]) -> None:
         process = subprocess.Popen(
-            [sys.executable, "-m", "real_gpu.worker"],
+            [sys.executable, "-m", self.program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

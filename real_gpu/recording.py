@@ -82,7 +82,7 @@ def record_of(
         **counters,
         simulated=simulated,
         environment=environment(job, command),
-        instrument=None if network is None or quiet else _instrument(job, result, calibrated),
+        instrument=None if network is None or quiet else instrument(job, result, calibrated),
         flags=case.flags,
         notes=tuple(notes),
     )
@@ -150,7 +150,7 @@ def _vendor_notes(job: Job, case: Case, sent: tuple[int, ...] | None) -> list[st
     ]
 
 
-def _instrument(job: Job, result: CaseResult, calibrated: CaseResult | None) -> dict[str, Any]:
+def instrument(job: Job, result: CaseResult, calibrated: CaseResult | None) -> dict[str, Any]:
     """The checks without which a number of the shaped network is not to be believed."""
     spread = (max(result.runs_s) - min(result.runs_s)) / median(result.runs_s)
     drops = sum(run["drops"] for run in result.counters)

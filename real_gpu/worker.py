@@ -121,6 +121,11 @@ class Rank:
         from real_gpu import data, replay
 
         c = self.case = Case(**case)
+        if c.training is not None:
+            from real_gpu.training import TrainingStep
+
+            self.training = TrainingStep(c.training, self.rank, self.n)
+            return {}
         values = data.inputs(self.rank, 0, c.elements, c.dtype)
         self.input = replay.to_torch(values, c.dtype, self.device)
         self.buffer = torch.empty_like(self.input)
@@ -137,7 +142,10 @@ class Rank:
 
     def reset(self) -> dict[str, Any]:
         """Put the input back."""
-        self.buffer.copy_(self.input)
+        if self.case.training is not None:
+            self.training.reset()
+        else:
+            self.buffer.copy_(self.input)
         self._finish()
         return {}
 
@@ -151,13 +159,15 @@ class Rank:
         spans: list[list[float]] = []
         with self._ahead():
             time.sleep(max(0.0, -late_s))
-            if self.case.name in VENDOR:
+            if self.case.training is not None:
+                self.training.run()
+            elif self.case.name in VENDOR:
                 dist.all_reduce(self.buffer)
             else:
                 spans = replay.replay(self.steps)
             self._finish()
             end_s = time.monotonic()
-        wrong = self._difference()
+        wrong = self._difference() if self.case.training is None else self.training.difference()
         if wrong:
             raise RunError(f"{self.case.name} gave a wrong result: rank {self.rank}, {wrong}")
         return {"end_s": end_s, "late_s": late_s, "spans": spans if self.case.spans else []}
@@ -202,16 +212,17 @@ class Rank:
         return f"element {at}: got {got[at]!s}, wanted {self.total[at]!s} ± {self.allowed[at]:.3g}"
 
 
-def main() -> None:
-    """Answer requests until there are no more."""
+def main(rank: Rank, more_requests: tuple[str, ...] = ()) -> None:
+    """Answer requests until there are no more; each is a method of ``rank``."""
     _die_with_parent()
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the launcher held signals as it started us
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not mix with the answers
     requests = _requests()
-    rank = Rank()
-    handlers: dict[str, Callable[..., dict[str, Any]]] = {n: getattr(rank, n) for n in _REQUESTS}
+    handlers: dict[str, Callable[..., dict[str, Any]]] = {
+        name: getattr(rank, name) for name in (*_REQUESTS, *more_requests)
+    }
     while True:
         request = json.loads(requests.get())
         try:
@@ -244,4 +255,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Rank())
