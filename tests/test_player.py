@@ -17,7 +17,9 @@ import pytest
 from simcore.algorithms import build_schedule
 from simcore.cluster import uniform
 from simcore.engine import simulate
+from simcore.units import format_rate
 from tests.support import require
+from views.detail import unpacked
 from views.player import PlayerLane, payload, player_script
 from views.race import HUBS, STRATEGIES, Setting, headline, race
 from views.text import LANGUAGES, load_text
@@ -50,6 +52,7 @@ LANES = [
     "module",
     [
         "text",
+        "detail",
         "player",
         "race",
         "comparison",
@@ -68,7 +71,7 @@ def test_the_examples_in_docstrings_run(module):
 def test_every_transfer_has_both_its_spans():
     for given in LANES:
         trace, sent = given.trace, payload([given], load_text("en"), 0.0)["lanes"][0]
-        columns = sent["transfers"]
+        columns = {name: unpacked(column) for name, column in sent["transfers"].items()}
         assert len(trace.spans) == 2 * len(columns["step"])
         assert np.bincount(columns["src"], columns["nbytes"], given.trace.n).tolist() == (
             trace.sent_bytes.tolist()
@@ -79,12 +82,6 @@ def test_every_transfer_has_both_its_spans():
         )
         assert max(columns["receive_end_s"]) == pytest.approx(trace.time_s, rel=1e-12)
         assert max(columns["contributions"]) == trace.n
-
-
-def test_three_lanes_of_sixteen_gpus_fit_the_budget():
-    lanes = [lane(name, 16, 16 * MIB + 3, 1e-6) for name in STRATEGIES]
-    text = json.dumps(payload(lanes, load_text("zh"), 0.0), allow_nan=False)
-    assert len(text.encode()) < 500_000
 
 
 def placeholders(phrase: str) -> set[str]:
@@ -100,21 +97,37 @@ def test_languages_have_the_same_phrases_with_the_same_placeholders():
         assert chinese[key].strip()
 
 
+def _family(name: str) -> str:
+    """A regular expression for the keys that a name with ``{…}`` in it can make."""
+    parts = re.split(r"\$?\{[^}]*\}", name)
+    return "[a-z0-9_.-]+".join(map(re.escape, parts))
+
+
+def _says_something(name: str) -> bool:
+    """Not `race.{key}`, which would stand for every phrase of the page."""
+    literal = re.sub(r"\$?\{[^}]*\}", "", name).strip("._")
+    return name.startswith(("strategy.", "phase.", "common.")) or "." in literal
+
+
 def test_every_phrase_is_used_and_every_used_phrase_is_there():
     root = Path(__file__).parent.parent
     sources = [*root.glob("views/*.py"), *root.glob("app_pages/*.py"), root / "app.py"]
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    code = code.replace("'", '"')  # a phrase inside an f-string is quoted with the other kind
     script = player_script()
-    families = ("strategy.", "phase.", "race.row_", "race.mark_", "ring.why_", "player.single_")
-    families += ("player.each_", "player.some_", "player.name_")
-    families += ("traffic.flag_", "traffic.extra_", "common.", "scaling.along_", "scaling.axis_")
-    families += ("scaling.tip_", "scaling.point_")
+    # `strategy.{name}` in an f-string, and `single_${word}` in a script, stand for a family.
+    made = [f"{family}" for family in re.findall(r'f"([a-z]+\.[^"]*\{[^"]*)"', code)]
+    made += ["player." + family for family in re.findall(r"`([a-z_]*\$\{[^`]*)`", script)]
+    # Made of two parts, or with a quote inside.
+    made += [f"whatif.{how}_{{}}" for how in ("longer", "shorter", "same")] + ["step.needs_{}"]
+    made += [f"player.{how}_{{}}" for how in ("each", "many", "some", "spread")]
+    families = [re.compile(_family(name)) for name in made if _says_something(name)]
     for key in load_text("en").phrases:
         short = key.removeprefix("player.")
         used = f'"{key}"' in code or (short != key and f'"{short}"' in script)
         in_list = f'"{key.partition(".")[2]}"' in code
         icon = short in ("idle_one", "restart", "back", "forward", "end") and short in script
-        assert used or in_list or icon or key.startswith(families), key
+        assert used or in_list or icon or any(f.fullmatch(key) for f in families), key
     for key in re.findall(r'\btext\("([a-z_.]+)"', code):
         assert key in load_text("en").phrases
 
@@ -165,17 +178,19 @@ def test_the_sentence_names_the_fastest_and_the_reason_everywhere(n):
                     assert loses_time_on_ports == (slowest.wire_s - fastest.wire_s >= lost_s / 2)
 
 
+RATES = [0.5, 999.96, 12_345.6, 25e6, 23.9123456e6, 3.125e9, 999.951e6, 5e10]
 SCRIPT = """
 import { readFileSync } from "node:fs";
-import { captionAt, eventTimes, layout, prepareLane, stateAt } from "./player.mjs";
-const { data, times } = JSON.parse(readFileSync(0, "utf8"));
+import { captionAt, eventTimes, formatRate, prepareLane, stateAt } from "./player.mjs";
+const given = JSON.parse(readFileSync(0, "utf8"));
+const { data, times } = given;
 const lanes = data.lanes.map(prepareLane);
 const states = lanes.map((lane, i) => times[i].map((t) => {
   const state = stateAt(lane, t);
   return { ...state, caption: captionAt(lane, state, data.text) };
 }));
-const places = lanes.map((lane) => layout(lane.n, lane.hub));
-console.log(JSON.stringify({ states, events: eventTimes(lanes), places }));
+const rates = given.rates.map(formatRate);
+console.log(JSON.stringify({ states, events: eventTimes(lanes), rates }));
 """
 
 
@@ -185,7 +200,8 @@ def in_node(tmp_path: Path, lanes: list[PlayerLane], times: list[list[float]]):
     )
     (tmp_path / "player.mjs").write_text(player_script(), encoding="utf-8")
     (tmp_path / "run.mjs").write_text(SCRIPT, encoding="utf-8")
-    given = json.dumps({"data": payload(lanes, load_text("en"), 0.0), "times": times})
+    data = payload(lanes, load_text("en"), 0.0)
+    given = json.dumps({"data": data, "times": times, "rates": RATES})
     done = subprocess.run(
         ["node", "run.mjs"],
         cwd=tmp_path,
@@ -255,12 +271,27 @@ def test_steps_stop_where_something_starts_or_arrives(tmp_path):
     assert np.isin(np.round(events, 12), np.round(expected, 12)).all()
 
 
-def test_no_two_gpus_are_drawn_over_each_other(tmp_path):
-    for n in range(2, 17):
-        lanes = [lane(name, n, 100) for name in ("ps", "ring")]
-        for places in in_node(tmp_path, lanes, [[], []])["places"] if n in (2, 3, 9, 16) else []:
-            points = np.array([(p["x"], p["y"]) for p in places])
-            apart = np.linalg.norm(points[:, None] - points[None], axis=2) + 1e3 * np.eye(n)
-            assert apart.min() > 2 * (9 + 5)
-            assert points.min() > 10
-            assert (points < [310, 238]).all()
+def test_a_long_run_is_exact_where_its_marks_end(tmp_path):
+    """64 GPUs: two steps in a mark. The counters are the trace's at every end of a block."""
+    given = lane("ring", 64, 64 * 4096)
+    data = payload([given], load_text("en"), 0.0)["lanes"][0]
+    blocks, trace = data["blocks"], given.trace
+    assert blocks[:3] == [0, 2, 4]
+    assert [phase["first"] for phase in data["phases"]] == [0, blocks.index(63)]
+    step_s = trace.time_s / 126
+    times = [0.0, *(step_s * end for end in blocks[1:])]
+    inside = step_s * 2.5
+    (states,) = in_node(tmp_path, [given], [[*times, inside]])["states"]
+    for t_s, state in zip(times, states, strict=False):
+        sent, received = trace.bytes_at(t_s)
+        assert np.allclose(state["sent"], sent, rtol=1e-9)
+        assert np.allclose(state["received"], received, rtol=1e-9)
+    assert states[-1]["caption"] == (
+        "Steps 3–4 of 126: 64 of 64 GPUs are passing chunks on. GPU 0 sends 2 chunks to GPU 1, "
+        "which adds them (up to 5 of 64 contributions)."
+    )
+    assert max(states[-1]["sending"]) == pytest.approx(1)
+
+
+def test_rates_are_written_as_in_python(tmp_path):
+    assert in_node(tmp_path, [], [])["rates"] == [format_rate(rate) for rate in RATES]

@@ -1,17 +1,10 @@
 
-// ----------------------------------------------------------------- 5. the clock and its controls
+// -------------------------------------------------------------------- the clock and its controls
 
-const ICONS = {
-  restart: "M5 4h2v12H5z M16 4v12l-8-6z",
-  back: "M13 4v12l-8-6z M14 4h1.6v12H14z",
-  play: "M6 3.5v13l10.5-6.5z",
-  pause: "M5.5 4h3v12h-3z M11.5 4h3v12h-3z",
-  forward: "M7 4v12l8-6z M4.4 4H6v12H4.4z",
-  end: "M13 4h2v12h-2z M4 4v12l8-6z",
-};
 const BAR = 22; // height of a bar on the time axis, in pixels
 const SETTLED_MS = 400;
 const WALL_CLOCK_S = 8; // the slowest lane finishes in this time at speed 1
+const LOOP_REST_S = 0.8; // a loop shows its end before it starts again
 
 class Player {
   /** `tell(name, value)` is how Python hears of what the user did; a file has no Python. */
@@ -19,8 +12,8 @@ class Player {
     Object.assign(this, { root, tell });
     this.playing = false;
     this.touched = false;
+    this.looping = false;
     this.clock = 0;
-    this.speed = 1;
     this.motion = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)");
     this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(root);
@@ -29,13 +22,19 @@ class Player {
     root.onpointerleave = () => this.light();
     root.onfocusin = root.onpointerover;
     root.onfocusout = root.onpointerleave;
+    root.onclick = (event) => {
+      this.fork?.pick(event.target);
+      const rank = event.target.closest("[data-rank]")?.dataset.rank;
+      if (rank !== undefined) this.gpus.choose(Number(rank));
+    };
   }
 
-  /** The GPU under the pointer, or in focus, is marked wherever it is shown. */
+  /** The GPU under the pointer or in focus, or else the chosen one, is marked wherever it is. */
   light(rank) {
-    this.lit = rank;
+    this.hovered = rank;
+    const lit = rank ?? String(this.gpus?.rank);
     for (const node of this.root.querySelectorAll("[data-rank]")) {
-      node.classList.toggle("lit", node.dataset.rank === rank);
+      node.classList.toggle("lit", node.dataset.rank === lit);
     }
   }
 
@@ -47,6 +46,7 @@ class Player {
       return;
     }
     const place = this.touched ? this.clock / this.end : null;
+    const stays = sameRun(this.fork?.data, data.fork) ? this.clock : null; // only its future is new
     this.words = words;
     this.text = data.text;
     document.documentElement.lang = data.lang;
@@ -55,12 +55,16 @@ class Player {
     this.lanes = data.lanes.map(prepareLane);
     this.total = Math.max(...this.lanes.map((lane) => lane.time_s));
     const marks = this.lanes.flatMap((lane) => lane.marks.map((mark) => mark.high_s));
-    this.end = Math.max(this.total, ...marks) * 1.01 || 1;
+    const ghosts = this.lanes.map((lane) => lane.ghost?.time_s ?? 0);
+    this.end = Math.max(this.total, ...marks, ...ghosts) * 1.01 || 1;
     this.events = eventTimes(this.lanes);
     const { unit, number } = steadyFormat(TIME_UNITS, this.total, 5);
     this.formatTime = (time) => `${number(time)} ${unit}`;
-    this.draw();
-    this.seek(place === null ? data.moment_s ?? data.poster_s : place * this.end);
+    this.fork = data.fork && this.tell ? new ForkPanel(this, data.fork, this.fork) : null;
+    this.changes = data.fork?.changes;
+    this.root.dataset.view = data.view;
+    keepingFocus(this.root, () => this.draw());
+    this.seek(stays !== null ? stays : place === null ? data.moment_s ?? data.poster_s : place * this.end);
     if (place !== null) this.settle();
   }
 
@@ -76,13 +80,22 @@ class Player {
     const largest = Math.max(1, ...lanes.flatMap((l) => [...l.sent_bytes, ...l.received_bytes]));
     const scale = { largest, ...steadyFormat(SIZE_UNITS, largest, 4) };
     const [View, Timeline] = this.stepwise ? [StepsView, GanttView] : [LaneView, TimelineView];
+    const hooks = { jump: (time) => this.jump(time), choose: (rank) => this.gpus.choose(rank) };
     const chosen = this.views?.map((view) => view.chosen); // the same cell in another language
-    this.views = lanes.map((lane, row) => new View(lane, text, scale, chosen?.[row]));
-    this.timeline = new Timeline(lanes, text, this.end, (time) => this.jump(time));
+    this.views = lanes.map((lane, row) => new View(lane, text, scale, { ...hooks, chosen: chosen?.[row] }));
+    this.timeline = new Timeline(lanes, text, this.end, hooks.jump, this.changes);
+    this.moment = new MomentTable(lanes, text, scale, this.formatTime, this.moment?.node.open);
+    this.help = new KeyHelp(text, this.stepwise);
+    this.speed = new SpeedRange(text, this.speed?.power);
+    this.gpus = new GpuChooser(lanes, text, this.gpus?.rank ?? null, {
+      chosen: (rank) => this.follow(rank), jumpFrom: (times, way) => this.jumpFrom(times, way) });
     this.root.replaceChildren(
       make("div", { class: this.stepwise ? "lanes steps" : "lanes" }, ...this.views.map((view) => view.node)),
-      make("div", { class: "stage" }, this.drawControls(), this.timeline.node, this.drawScrubber()),
-      this.drawLegend());
+      make("div", { class: "stage" }, this.drawControls(),
+        ...(this.fork?.nodes ?? []), this.timeline.node, this.drawScrubber()),
+      drawLegend(lanes, text, this.stepwise), this.moment.node, this.help.node);
+    for (const view of this.views) view.follow(this.gpus.rank);
+    this.fork?.mark();
     this.showPlaying();
     this.scheme();
     this.resize();
@@ -96,73 +109,37 @@ class Player {
   }
 
   drawControls() {
-    const { text } = this;
-    const button = (name, act) => {
-      const node = make("button", { type: "button", "aria-label": say(text, name),
-        title: say(text, name), "data-testid": name },
-      make("s:svg", { viewBox: "0 0 20 20", "aria-hidden": "true" }, make("s:path", { d: ICONS[name] })));
-      node.onclick = act;
-      return node;
-    };
+    const button = (name, act) => iconButton(this.text, name, act);
     this.playButton = button("play", () => this.toggle());
+    this.loopButton = button("loop", () => this.toggleLoop());
+    set(this.loopButton, { "aria-pressed": this.looping });
     this.clockText = make("output", { class: "clock", "data-testid": "time" });
-    this.speedText = make("output", { class: "speed" });
-    const speed = make("input", { type: "range", min: -4, max: 4, step: 1, class: "rate",
-      value: Math.log2(this.speed), "aria-label": say(text, "speed"), "data-testid": "speed" });
-    speed.oninput = () => {
-      this.speed = 2 ** Number(speed.value);
-      this.showSpeed();
-    };
-    this.showSpeed();
     return make("div", { class: "controls" },
       make("div", { class: "buttons" }, button("restart", () => this.jump(0)),
         button("back", () => this.step(-1)), this.playButton,
-        button("forward", () => this.step(1)), button("end", () => this.jump(this.total))),
-      ...(this.stepwise ? [this.drawPhases()] : []), this.clockText,
-      make("label", { class: "speed-box" }, make("span", {}, say(text, "speed")), speed, this.speedText),
-      make("span", { class: "keys" }, say(text, "keys")));
+        button("forward", () => this.step(1)),
+        button("end", () => this.jump(this.total)), this.loopButton),
+      this.clockText, this.speed.node, this.gpus.node,
+      ...(this.fork ? [this.fork.button] : []), this.help.button);
   }
 
-  /** A button for each phase of the first lane, to where it begins. */
-  drawPhases() {
-    const [lane] = this.lanes;
-    return make("div", { class: "buttons phases" }, ...lane.phases.map(({ label, op, first }) => {
-      const node = make("button", { type: "button", class: op, "data-testid": `phase-${op}`,
-        title: say(this.text, "to_phase", { phase: label }) }, label);
-      node.onclick = () => this.jump(lane.spans[first].start);
-      return node;
-    }));
+  /** What the lanes tell of when a GPU has been chosen; null: as without one. */
+  follow(rank) {
+    for (const view of this.views) view.follow(rank);
+    this.light(this.hovered);
+    this.show();
   }
 
-  drawLegend() {
-    const { text, lanes } = this;
-    const sample = (key, ...shapes) => make("span", {},
-      make("s:svg", { viewBox: "0 0 22 14", class: "timeline", "aria-hidden": "true" }, ...shapes),
-      say(text, key));
-    const bar = (kind) => make("s:rect", { x: 0, y: 1, width: 22, height: 12, class: kind });
-    const diamond = (kind) => make("s:g", { class: `mark ${kind}` },
-      make("s:path", { d: "M 5 7 l 6 -6 l 6 6 l -6 6 z" }));
-    const has = (source) => lanes.some((lane) => lane.marks.some((mark) => mark.source === source));
-    return make("div", { class: "legend" },
-      sample("legend_add", bar("add")), sample("legend_copy", bar("copy")),
-      ...(this.stepwise ? this.stepSamples(sample) : []),
-      ...(lanes.some((lane) => lane.bottleneck !== null) ? [sample("legend_hot",
-        make("s:path", { d: "M 13 12 A 5 5 0 0 1 13 2", class: "gauge hot" }))] : []),
-      sample("legend_ports", make("s:path", { d: "M 11 13 A 6 6 0 0 1 11 1", class: "gauge" }),
-        make("s:path", { d: "M 11 13 A 6 6 0 0 0 11 1", class: "gauge-track" })),
-      ...(has("replayed") ? [sample("legend_replayed", diamond("replayed"))] : []),
-      ...(has("vendor") ? [sample("legend_vendor", diamond("vendor"))] : []));
+  /** To the phase that adds or copies, of the lane in focus, else of the first. */
+  jumpToPhase(op, name) {
+    const lane = this.lanes.find((one) => one.name === name) ?? this.lanes[0];
+    const phase = lane.phases.find((one) => one.op === op);
+    if (phase) this.jump(phaseStart(lane, phase));
   }
 
-  stepSamples(sample) {
-    const thin = (kind) => make("s:rect", { x: 0, y: 2, width: 22, height: THIN, class: kind });
-    return [sample("legend_send", thin("out add")), sample("legend_receive", thin("in add")),
-      sample("legend_wait", make("s:line", { class: "wait", x1: 0, x2: 22, y1: 7, y2: 7 }))];
-  }
-
-  showSpeed() {
-    const words = this.speed < 1 ? `1/${1 / this.speed}×` : `${this.speed}×`;
-    write(this.speedText, words);
+  toggleLoop() {
+    this.looping = !this.looping;
+    set(this.loopButton, { "aria-pressed": this.looping });
   }
 
   resize() {
@@ -170,23 +147,16 @@ class Player {
     this.timeline.resize(this.timeline.node.parentElement.clientWidth);
     this.scrubber.style.marginLeft = `${this.timeline.left - 8}px`; // half of the thumb
     this.scrubber.style.width = `${this.timeline.width + 16}px`;
-    this.light(this.lit); // the timeline is drawn anew
+    this.light(this.hovered); // the timeline is drawn anew
     this.show();
   }
 
+  /** A key that means something here is not the page's as well. */
   key(event) {
-    const onButton = event.target.tagName === "BUTTON";
-    if (event.target.dataset.testid === "speed" || event.ctrlKey || event.metaKey || event.altKey) return;
-    const actions = {
-      " ": onButton ? null : () => this.toggle(),
-      ArrowLeft: () => this.step(-1),
-      ArrowRight: () => this.step(1),
-      Home: () => this.jump(0),
-      End: () => this.jump(this.total),
-    };
-    const act = actions[event.key];
+    const act = actionFor(this, event);
     if (!act) return;
     event.preventDefault();
+    event.stopPropagation();
     act();
   }
 
@@ -199,6 +169,7 @@ class Player {
     this.touched = true;
     this.playing = true;
     this.before = null;
+    this.rested_s = 0;
     this.frame = requestAnimationFrame((now) => this.tick(now));
     this.showPlaying();
   }
@@ -223,9 +194,11 @@ class Player {
   tick(now) {
     const passed_s = this.before === null ? 0 : Math.min(0.25, (now - this.before) / 1000);
     this.before = now;
-    const rate = (this.total / WALL_CLOCK_S) * this.speed;
-    this.seek(Math.min(this.total, this.clock + passed_s * rate));
-    if (this.clock >= this.total) this.pause();
+    const again = this.looping && this.rested_s > LOOP_REST_S;
+    const rate = (this.total / WALL_CLOCK_S) * this.speed.factor;
+    this.seek(again ? 0 : Math.min(this.total, this.clock + passed_s * rate));
+    this.rested_s = this.clock < this.total ? 0 : this.rested_s + passed_s;
+    if (this.clock >= this.total && !this.looping) this.pause();
     else this.frame = requestAnimationFrame((next) => this.tick(next));
   }
 
@@ -246,10 +219,12 @@ class Player {
   }
 
   step(direction) {
-    const nearby = this.total * 1e-9;
-    const times = direction > 0 ? this.events.filter((t) => t > this.clock + nearby).slice(0, 1)
-      : this.events.filter((t) => t < this.clock - nearby).slice(-1);
-    if (times.length) this.jump(times[0]);
+    this.jumpFrom(this.events, direction);
+  }
+
+  jumpFrom(times, direction) {
+    const time = eventFrom(times, this.clock, direction, this.total * 1e-9);
+    if (time !== undefined) this.jump(time);
   }
 
   seek(time) {
@@ -260,13 +235,16 @@ class Player {
   /** With reduced motion a running clock shows only the moments at which something happens. */
   shownTime() {
     if (!(this.playing && this.motion?.matches)) return this.clock;
-    return this.events.filter((t) => t <= this.clock).at(-1) ?? 0;
+    return this.events[countWhile(this.events, (time) => time <= this.clock) - 1] ?? 0;
   }
 
   show() {
     const time = this.shownTime();
-    this.lanes.forEach((lane, row) => this.views[row].update(stateAt(lane, time)));
+    const states = this.lanes.map((lane) => stateAt(lane, time));
+    this.views.forEach((view, row) => view.update(states[row]));
+    this.moment.update(states, !this.playing);
     this.timeline.update(time);
+    this.fork?.update();
     this.scrubber.value = this.clock / this.end;
     set(this.scrubber, { "aria-valuetext": this.formatTime(time) });
     write(this.clockText, `t = ${this.formatTime(time)}`);
@@ -279,3 +257,4 @@ class Player {
     this.resized.disconnect();
   }
 }
+

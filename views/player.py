@@ -16,6 +16,8 @@ from simcore.cluster import Cluster
 from simcore.reference import Buffers, history
 from simcore.schedule import IntArray, Op, Schedule, chunk_bounds
 from simcore.trace import Lane, Trace
+from views.detail import MAX_MARKS, Marks, fair_shares, fitted, marks_of, packed
+from views.ghost import Ghost
 from views.text import HTML_LANGUAGES, Text
 
 
@@ -36,7 +38,8 @@ class PlayerLane:
 
     ``hub`` is the rank drawn in the middle. ``lower_bound_s`` and ``marks`` are drawn on the axis.
     With ``inputs``, every rank's buffer, the lane is shown step by step with its numbers; that is
-    for schedules whose messages carry one chunk each and load all ports alike.
+    for schedules whose messages carry one chunk each and load all ports alike. A ``ghost`` is the
+    run that this one takes the place of.
     """
 
     title: str
@@ -47,14 +50,22 @@ class PlayerLane:
     hub: int | None = None
     marks: tuple[Mark, ...] = ()
     inputs: Buffers | None = None
+    ghost: Ghost | None = None
 
 
 # The player's source files, in the order in which they make one module.
 PLAYER_SOURCES = (
     "player_core.js",
+    "player_words.js",
+    "player_counters.js",
     "player_lanes.js",
     "player_timeline.js",
     "player_steps.js",
+    "player_moment.js",
+    "player_legend.js",
+    "player_controls.js",
+    "player_keys.js",
+    "player_fork.js",
     "player.js",
     "player_host.js",
 )
@@ -71,19 +82,28 @@ def player_script() -> str:
 
 
 def payload(
-    lanes: Sequence[PlayerLane], text: Text, poster_s: float, moment_s: float | None = None
+    lanes: Sequence[PlayerLane],
+    text: Text,
+    poster_s: float,
+    moment_s: float | None = None,
+    fork: dict[str, Any] | None = None,
+    view: str = "race",
 ) -> dict[str, Any]:
     """Everything the player shows, ready for JSON.
 
-    It starts paused at ``poster_s``, or at ``moment_s``, which somebody asked for.
+    It starts paused at ``poster_s``, or at ``moment_s``, which somebody asked for. ``fork``, from
+    ``views.fork``, lets the reader change what is to come. ``view`` is ``race`` or ``compare``,
+    where the time axis comes first; lanes with numbers are shown step by step anyway.
     """
+    shares = fair_shares([_rows(lane.trace) for lane in lanes], MAX_MARKS)
     return {
         "lang": HTML_LANGUAGES[text.language],
         "text": text.under("player"),
         "poster_s": poster_s,
         "moment_s": moment_s,
-        "view": "race" if all(lane.inputs is None for lane in lanes) else "steps",
-        "lanes": [_lane(lane, text) for lane in lanes],
+        "fork": fork,
+        "view": view if all(lane.inputs is None for lane in lanes) else "steps",
+        "lanes": [_lane(lane, most, text) for lane, most in zip(lanes, shares, strict=True)],
     }
 
 
@@ -93,7 +113,8 @@ def poster_s(trace: Trace) -> float:
     sending = spans.lane == Lane.SEND
     if not sending.any():
         return 0.0
-    step = spans.step[sending & (spans.start_s <= 0.25 * trace.time_s)].max()
+    by_s = max(0.25 * trace.time_s, float(spans.start_s[sending].min()))  # all may start late
+    step = spans.step[sending & (spans.start_s <= by_s)].max()
     rows = sending & (spans.step == step)
     return float((spans.start_s[rows].min() + spans.end_s[rows].max()) / 2)
 
@@ -113,13 +134,17 @@ def bottleneck(trace: Trace) -> int | None:
     return most if carried[most] > 1.02 * np.median(carried) else None
 
 
-def _lane(lane: PlayerLane, text: Text) -> dict[str, Any]:
-    trace = lane.trace
-    transfers, spans_of = _transfers(trace)
+def _rows(trace: Trace) -> int:
+    """What it takes to send everything: a row per transfer, and per piece of a changing rate."""
+    return len(trace.spans) // 2 + len(trace.pieces)
+
+
+def _lane(lane: PlayerLane, most: int, text: Text) -> dict[str, Any]:
+    trace, step_op = lane.trace, _step_op(lane.schedule)
+    transfers, row_of_span = marks_of(trace, lane.schedule)
+    exact = _rows(trace) <= most
+    marks, bounds = fitted(transfers, step_op, most)
     send_rate, receive_rate = lane.cluster.payload_bytes_per_s
-    contributions = _contributions(lane.schedule)
-    rows = zip(*(transfers[c] for c in ("step", "src", "dst", "chunk")), strict=True)
-    transfers["contributions"] = [contributions[row] for row in rows]
     return {
         "name": trace.name,
         "title": lane.title,
@@ -127,75 +152,38 @@ def _lane(lane: PlayerLane, text: Text) -> dict[str, Any]:
         "n": trace.n,
         "chunks": lane.schedule.chunks,
         "steps": lane.schedule.n_steps,
+        "blocks": None if exact else bounds.tolist(),
         "time_s": trace.time_s,
         "lower_bound_s": lane.lower_bound_s,
         "hub": lane.hub,
         "bottleneck": bottleneck(trace) if lane.inputs is None else None,
-        "send_rate": send_rate.tolist(),
-        "receive_rate": receive_rate.tolist(),
+        "send_rate": packed(send_rate),
+        "receive_rate": packed(receive_rate),
         "sent_bytes": trace.sent_bytes.tolist(),
         "received_bytes": trace.received_bytes.tolist(),
-        "transfers": transfers,
-        "pieces": _pieces(trace, spans_of),
-        "phases": _phases(lane.schedule, text),
+        "transfers": {name: packed(column) for name, column in marks.columns().items()},
+        "pieces": _pieces(trace, row_of_span) if exact else None,
+        "phases": _phases(lane.schedule.name, step_op, bounds, text),
         "marks": [asdict(mark) for mark in lane.marks],
+        "ghost": None if lane.ghost is None else lane.ghost.columns(),
         "cells": None if lane.inputs is None else _cells(lane.schedule, lane.inputs, transfers),
     }
 
 
-def _transfers(trace: Trace) -> tuple[dict[str, list[Any]], IntArray]:
-    """A row per transfer, its sending and receiving span side by side; and each span's row."""
-    spans = trace.spans
-    sending = spans.lane == Lane.SEND
-    src = np.where(sending, spans.rank, spans.peer)
-    dst = np.where(sending, spans.peer, spans.rank)
-    order = np.lexsort((spans.op, spans.chunk, dst, src, spans.step))
-    sends, receives = order[sending[order]], order[spans.lane[order] == Lane.RECEIVE]
-    spans_of = np.full(len(spans), -1, np.int64)
-    spans_of[sends] = spans_of[receives] = np.arange(len(sends))
-    columns = {
-        "step": spans.step[sends],
-        "src": src[sends],
-        "dst": dst[sends],
-        "chunk": spans.chunk[sends],
-        "op": spans.op[sends],
-        "nbytes": spans.nbytes[sends],
-        "send_start_s": spans.start_s[sends],
-        "send_end_s": spans.end_s[sends],
-        "receive_start_s": spans.start_s[receives],
-        "receive_end_s": spans.end_s[receives],
-    }
-    return {name: column.tolist() for name, column in columns.items()}, spans_of
-
-
-def _pieces(trace: Trace, spans_of: IntArray) -> dict[str, list[Any]]:
+def _pieces(trace: Trace, row_of_span: IntArray) -> dict[str, Any]:
     """Only of spans whose rate changed; every other has one rate from start to end."""
     pieces = trace.pieces
-    return {
-        "transfer": spans_of[pieces.span].tolist(),
-        "sending": (trace.spans.lane[pieces.span] == Lane.SEND).tolist(),
-        "start_s": pieces.start_s.tolist(),
-        "end_s": pieces.end_s.tolist(),
-        "nbytes": pieces.nbytes.tolist(),
+    columns = {
+        "transfer": row_of_span[pieces.span],
+        "sending": (trace.spans.lane[pieces.span] == Lane.SEND).astype(np.int64),
+        "start_s": pieces.start_s,
+        "end_s": pieces.end_s,
+        "nbytes": pieces.nbytes,
     }
+    return {name: packed(column) for name, column in columns.items()}
 
 
-def _contributions(schedule: Schedule) -> dict[tuple[int, int, int, int], int]:
-    """How many ranks' inputs the receiver's chunk holds when a transfer has been applied."""
-    counts = np.ones((schedule.n, schedule.chunks), np.int64)
-    after: dict[tuple[int, int, int, int], int] = {}
-    for number, step in enumerate(schedule.steps()):
-        arriving = counts[step.src, step.chunk]
-        columns = (step.src.tolist(), step.dst.tolist(), step.chunk.tolist(), step.op.tolist())
-        for src, dst, chunk, op, count in zip(*columns, arriving.tolist(), strict=True):
-            counts[dst, chunk] = count + (counts[dst, chunk] if op == Op.ADD else 0)
-            after[number, src, dst, chunk] = int(counts[dst, chunk])
-    return after
-
-
-def _cells(
-    schedule: Schedule, inputs: Buffers, transfers: dict[str, list[Any]]
-) -> dict[str, list[Any]]:
+def _cells(schedule: Schedule, inputs: Buffers, marks: Marks) -> dict[str, list[Any]]:
     """The chunk table: what the cells begin with, and for each transfer the numbers that it
     carries, those in the cell when it has arrived, and whose they are, in the order of adding."""
     states = list(history(schedule, inputs))
@@ -205,7 +193,8 @@ def _cells(
         values: list[Any] = states[step][0][rank, bounds[chunk] : bounds[chunk + 1]].tolist()
         return values
 
-    rows = list(zip(*(transfers[c] for c in ("step", "src", "dst", "chunk")), strict=True))
+    keys = (marks.step, marks.src, marks.dst, marks.chunk)
+    rows = list(zip(*(key.tolist() for key in keys), strict=True))
     ranks, chunks = range(schedule.n), range(schedule.chunks)
     return {
         "start": [[numbers(0, rank, chunk) for chunk in chunks] for rank in ranks],
@@ -215,13 +204,20 @@ def _cells(
     }
 
 
-def _phases(schedule: Schedule, text: Text) -> list[dict[str, Any]]:
-    """Runs of steps that do the same with what arrives, under the name people give them."""
-    phases: list[dict[str, Any]] = []
-    for number, step in enumerate(schedule.steps()):
-        word = str(Op(int(step.op[0])))
-        if not phases or phases[-1]["op"] != word:
-            label = text(f"phase.{schedule.name}.{word}")
-            phases.append({"op": word, "label": label, "first": number})
-        phases[-1]["last"] = number
+def _step_op(schedule: Schedule) -> IntArray:
+    """What a step's messages do on arrival; ours do the same in all of a step."""
+    return np.array([step.op[0] for step in schedule.steps()], np.int64)
+
+
+def _phases(name: str, step_op: IntArray, bounds: IntArray, text: Text) -> list[dict[str, Any]]:
+    """Runs of blocks that do the same with what arrives, under the name people give them."""
+    block_op = step_op[bounds[:-1]]
+    turns = np.flatnonzero(np.diff(block_op)) + 1
+    firsts = [0, *turns.tolist()] if len(block_op) else []
+    lasts = [*(turns - 1).tolist(), len(block_op) - 1]
+    phases = []
+    for first, last in zip(firsts, lasts[: len(firsts)], strict=True):
+        word = str(Op(int(block_op[first])))
+        label = text(f"phase.{name}.{word}")
+        phases.append({"op": word, "label": label, "first": first, "last": last})
     return phases

@@ -1,41 +1,104 @@
 // The player: lanes of traces on one clock, drawn in the browser. No dependency, no build step.
 //
-// player.py joins the files into one module, in this order. player_core.js is pure: what is true
-// of a lane at time t. player_lanes.js draws that, player_timeline.js the time axis, player_steps.js
-// adds the chunk table and the time of every GPU, player.js is the clock with its controls, and
+// player.py joins the files into one module, in its order. player_core.js and player_words.js are
+// pure: what is true of a lane at time t, and how that is said. The others draw: player_lanes.js
+// the networks, player_counters.js the bytes of every GPU, player_timeline.js the time axis,
+// player_steps.js the chunk table and the time of every GPU, player_moment.js the moment as a table,
+// player_keys.js the keys and their table; player.js is the clock with its controls, and
 // player_host.js puts it into a page.
 // What a lane holds is written in player.py; all times are simulated seconds, sizes are bytes.
 
-// ---------------------------------------------------------------- 1. core: lane and time -> state
+// ---------------------------------------------------------------- core: lane and time -> state
 
 const ADD = 1;
 const MANY = 8; // GPUs in a lane from which on things are drawn smaller
-const FULL = 0.999; // a port is full from here on: rates are sums of floats
+const CROWD = 16; // from which on they are points, and their bytes a profile
+
+/** The inverse of detail.py's `packed`: a list, distinct values with places, or values in runs. */
+export function unpack(column) {
+  if (Array.isArray(column)) return column;
+  if (column.at) return column.at.map((place) => column.of[place]);
+  return column.of.flatMap((value, i) => new Array(column.runs[i]).fill(value));
+}
+
+const unpackAll = (columns) =>
+  Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, unpack(column)]));
 
 /** A lane with its columns turned into what the functions below look up. */
-export function prepareLane(lane) {
-  const { transfers: t, pieces } = lane;
-  const count = t.step.length;
+export function prepareLane(packed) {
+  const lane = { ...packed, transfers: unpackAll(packed.transfers) };
+  lane.send_rate = unpack(packed.send_rate);
+  lane.receive_rate = unpack(packed.receive_rate);
+  const t = lane.transfers;
+  lane.count = t.step.length;
   const whole = (start, end) => t.step.map((_, i) => [[start[i], end[i], t.nbytes[i]]]);
-  const send = whole(t.send_start_s, t.send_end_s);
-  const receive = whole(t.receive_start_s, t.receive_end_s);
+  lane.send = whole(t.send_start_s, t.send_end_s);
+  lane.receive = whole(t.receive_start_s, t.receive_end_s);
+  if (lane.pieces) splitAtPieces(lane, unpackAll(lane.pieces));
+  lane.spans = spansOf(lane);
+  lane.moved = movedBefore(lane);
+  return lane;
+}
+
+/** Where a transfer's rate changes, its pieces of constant rate take the place of the whole. */
+function splitAtPieces(lane, pieces) {
   const split = new Set();
   for (let row = 0; row < pieces.transfer.length; row++) {
-    const side = pieces.sending[row] ? send : receive;
+    const side = pieces.sending[row] ? lane.send : lane.receive;
     const i = pieces.transfer[row];
     const key = `${i},${pieces.sending[row]}`;
     if (!split.has(key)) side[i] = [];
     split.add(key);
     side[i].push([pieces.start_s[row], pieces.end_s[row], pieces.nbytes[row]]);
   }
-  const steps = Array.from({ length: lane.steps }, () => ({ start: Infinity, end: -Infinity }));
-  for (let i = 0; i < count; i++) {
-    const step = steps[t.step[i]];
-    step.start = Math.min(step.start, t.send_start_s[i]);
-    step.end = Math.max(step.end, t.receive_end_s[i]);
-    step.op = t.op[i];
+}
+
+/** When each step begins and ends, and its rows; in a long run one mark, and so one entry here,
+ *  may stand for several steps, `first` to `last`. */
+function spansOf({ transfers: t, count, steps, blocks }) {
+  const bounds = blocks ?? Array.from({ length: steps + 1 }, (_, step) => step);
+  const spans = bounds.slice(0, -1).map((first, b) => ({ first, last: bounds[b + 1] - 1,
+    start: Infinity, end: -Infinity, from: count, to: 0 }));
+  for (let i = 0; i < count; i++) { // in order of steps
+    const span = spans[t.step[i]];
+    span.start = Math.min(span.start, t.send_start_s[i]);
+    span.end = Math.max(span.end, t.receive_end_s[i]);
+    span.op = t.op[i];
+    span.from = Math.min(span.from, i);
+    span.to = i + 1;
   }
-  return { ...lane, count, send, receive, spans: steps };
+  return spans;
+}
+
+/** An index, so that a frame need not walk over the whole run: at entry k, when all before row
+ *  `from` is over, what had been moved by then, and when the first of what follows begins. */
+function movedBefore({ transfers: t, n, spans }) {
+  const [sent, received] = [new Array(n).fill(0), new Array(n).fill(0)];
+  const index = [];
+  let over = -Infinity;
+  for (const { from, to, end } of spans.filter((span) => span.to)) {
+    index.push({ over, from, sent: [...sent], received: [...received], begins: Infinity });
+    for (let i = from; i < to; i++) {
+      sent[t.src[i]] += t.nbytes[i];
+      received[t.dst[i]] += t.nbytes[i];
+    }
+    over = Math.max(over, end);
+  }
+  index.push({ over, from: t.step.length, sent, received, begins: Infinity });
+  const starts = spans.filter((span) => span.to).map((span) => span.start);
+  for (let k = starts.length - 1; k >= 0; k--) index[k].begins = Math.min(starts[k], index[k + 1].begins);
+  return index;
+}
+
+/** How many of the sorted `items` come first with `test` true: a binary search. */
+export function countWhile(items, test) {
+  let [low, high] = [0, items.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (test(items[middle])) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 /** Bytes moved by `time` through pieces of constant rate; a piece without length is a jump. */
@@ -58,19 +121,22 @@ function rateAt(pieces, time) {
 /** Everything the picture shows of a lane at `time`. */
 export function stateAt(lane, time) {
   const { transfers: t, n } = lane;
-  const zeros = () => new Array(n).fill(0);
-  const state = { time, sent: zeros(), received: zeros(), sending: zeros(), receiving: zeros() };
-  state.active = [];
-  for (let i = 0; i < lane.count; i++) {
-    state.sent[t.src[i]] += movedAt(lane.send[i], time);
-    state.received[t.dst[i]] += movedAt(lane.receive[i], time);
+  const { from, sent, received } = lane.moved[countWhile(lane.moved, (entry) => entry.over <= time) - 1];
+  const { from: to } = lane.moved[countWhile(lane.moved, (entry) => entry.begins <= time)];
+  const state = { time, sent: [...sent], received: [...received], active: [] };
+  state.sending = new Array(n).fill(0);
+  state.receiving = new Array(n).fill(0);
+  for (let i = from; i < to; i++) {
+    const [src, dst] = [t.src[i], t.dst[i]];
+    state.sent[src] += movedAt(lane.send[i], time);
+    state.received[dst] += movedAt(lane.receive[i], time);
     const [start, arrival] = [t.send_start_s[i], t.receive_end_s[i]];
     if (!(start <= time && time < arrival)) continue;
     const rate = rateAt(lane.send[i], time);
-    state.sending[t.src[i]] += rate / lane.send_rate[t.src[i]];
-    state.receiving[t.dst[i]] += rateAt(lane.receive[i], time) / lane.receive_rate[t.dst[i]];
-    const load = rate / Math.min(lane.send_rate[t.src[i]], lane.receive_rate[t.dst[i]]);
-    state.active.push({ i, load, progress: (time - start) / (arrival - start) });
+    state.sending[src] += rate / lane.send_rate[src];
+    state.receiving[dst] += rateAt(lane.receive[i], time) / lane.receive_rate[dst];
+    const load = rate / Math.min(lane.send_rate[src], lane.receive_rate[dst]);
+    state.active.push({ i, rate, load, progress: (time - start) / (arrival - start) });
   }
   const started = lane.spans.filter((step) => step.start <= time).length;
   const running = state.active.map(({ i }) => t.step[i]);
@@ -80,72 +146,36 @@ export function stateAt(lane, time) {
   return state;
 }
 
-/** The moments at which something starts or arrives in any lane, in order, each once. */
-export function eventTimes(lanes) {
-  const all = lanes.flatMap(({ transfers: t }) => [...t.send_start_s, ...t.receive_end_s]);
-  const times = [0, ...all].sort((a, b) => a - b);
-  const nearby = times[times.length - 1] * 1e-9;
+/** What is under way, a row per mark, as the moment's table shows it: the rate is of the sending
+ *  port, 0 where all has left, and `share` of the slower one of both ports. */
+export function momentRows(lane, state) {
+  const { transfers: t, spans } = lane;
+  return state.active.map(({ i, rate, load }) => {
+    const { first, last } = spans[t.step[i]];
+    return { first, last, src: t.src[i], dst: t.dst[i], chunk: t.chunk[i], carries: t.carries[i],
+      rate, share: load, arrives_s: t.receive_end_s[i] };
+  });
+}
+
+/** The moments at which something starts or arrives in any lane, in order, each once; of one GPU
+ *  those at which it starts to send or has received. */
+export function eventTimes(lanes, rank = null) {
+  const times = rank === null ? [0] : [];
+  for (const { transfers: t, count } of lanes) {
+    for (let i = 0; i < count; i++) {
+      if (rank === null || t.src[i] === rank) times.push(t.send_start_s[i]);
+      if (rank === null || t.dst[i] === rank) times.push(t.receive_end_s[i]);
+    }
+  }
+  times.sort((a, b) => a - b);
+  const nearby = times.at(-1) * 1e-9;
   return times.filter((time, i) => !(times[i + 1] - time <= nearby)); // the last: all has happened
 }
 
-/** `GPUs 1–3`, or `GPUs 1, 4, 6` when they are not consecutive. */
-export function listRanks(ranks, text) {
-  const sorted = [...ranks].sort((a, b) => a - b);
-  const run = sorted.length > 2 && sorted[sorted.length - 1] - sorted[0] === sorted.length - 1;
-  const list = run ? `${sorted[0]}–${sorted[sorted.length - 1]}` : sorted.join(", ");
-  return say(text, "gpus", { list });
-}
-
-/** One sentence for what happens in the lane now; it is read off the transfers under way.
- *  Where several GPUs do the same it tells what arrives at `followed`, if anything does. */
-export function captionAt(lane, state, text, followed = null) {
-  if (state.finished) return say(text, "done", { time: formatTime(lane.time_s) });
-  const t = lane.transfers;
-  const moving = state.active.filter(({ load }) => load > 0);
-  const now = moving.find(({ i }) => t.dst[i] === followed) ?? moving[0];
-  const step = now ? t.step[now.i] : state.step;
-  const words = now ? whatHappens(lane, state, text, moving, now) : say(text, "in_flight");
-  return say(text, "step", { step: step + 1, steps: lane.steps }) + say(text, "colon") + words;
-}
-
-function whatHappens(lane, state, text, moving, { i, load }) {
-  const { transfers: t, n } = lane;
-  const word = t.op[i] === ADD ? "add" : "copy";
-  const what = lane.chunks > 1 ? say(text, "chunk", { chunk: t.chunk[i] }) : say(text, "buffer");
-  const values = { src: t.src[i], dst: t.dst[i], what, have: t.contributions[i], n };
-  values.share = percent(text, load);
-  const sources = new Set(moving.map((m) => t.src[m.i]));
-  const targets = new Set(moving.map((m) => t.dst[m.i]));
-  if (lane.chunks > 1 && sources.size === targets.size) {
-    values.busy = moving.length;
-    return say(text, `${moving.length < n ? "some" : "each"}_${word}`, values) + inNumbers(lane, text, i);
-  }
-  if (moving.length === 1) {
-    const idle = n > 2 ? say(text, n === 3 ? "idle_one" : "idle", { idle: n - 2 }) : "";
-    return say(text, `single_${word}`, values) + idle;
-  }
-  if (targets.size === 1) {
-    const full = state.receiving[t.dst[i]] >= FULL ? say(text, "port_full_in", values) : "";
-    return say(text, "gather", { ...values, srcs: listRanks(sources, text) }) + full;
-  }
-  const full = state.sending[t.src[i]] >= FULL ? say(text, "port_full_out", values) : "";
-  return say(text, "scatter", { ...values, dsts: listRanks(targets, text) }) + full;
-}
-
-/** `[3, 1] + [4, 8] = [7, 9]`, where the lane has numbers. */
-function inNumbers(lane, text, i) {
-  if (!lane.cells) return "";
-  const { sent, values } = lane.cells;
-  if (lane.transfers.op[i] !== ADD) return say(text, "numbers_copy", { values: listNumbers(values[i]) });
-  const own = values[i].map((sum, k) => sum - sent[i][k]);
-  const lists = { own: listNumbers(own), sent: listNumbers(sent[i]), sum: listNumbers(values[i]) };
-  return say(text, "numbers_add", lists);
-}
-
-/** `[3, 1]`; of many numbers the first ones. */
-export function listNumbers(numbers) {
-  const shown = numbers.length > 4 ? [...numbers.slice(0, 3), "…"] : numbers;
-  return `[${shown.join(", ")}]`;
+/** The next (`direction` 1) or previous (-1) of sorted `times`, or undefined; `nearby` is now. */
+export function eventFrom(times, now, direction, nearby) {
+  return direction > 0 ? times[countWhile(times, (time) => time <= now + nearby)]
+    : times[countWhile(times, (time) => time < now - nearby) - 1];
 }
 
 /** The chunk table at `time`: for each GPU and chunk its numbers, whose contributions are in them
@@ -190,33 +220,11 @@ export function waitsOf(lane, rank) {
   return waits;
 }
 
-/** A phrase of the catalogue with its {placeholders} filled in, spaced as views/text.py does. */
-export function say(text, key, values = {}) {
-  const filled = text[key].replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
-  return filled.replace(/([\u4e00-\u9fff])(?=[A-Za-z0-9])|([A-Za-z0-9])(?=[\u4e00-\u9fff])/g, "$1$2 ");
+/** When a phase, the blocks `first` to `last`, begins: empty steps have no beginning. */
+export function phaseStart(lane, { first, last }) {
+  const start = Math.min(...lane.spans.slice(first, last + 1).map((span) => span.start));
+  return Number.isFinite(start) ? start : 0;
 }
-
-const TIME_UNITS = [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]];
-const SIZE_UNITS = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]];
-
-const unitFor = (units, value) => units.find(([, f]) => value >= f * 0.99995) ?? units.at(-1);
-
-/** One unit and number of digits for all values up to `largest`: nothing jumps while they move. */
-export function steadyFormat(units, largest, significant) {
-  const [unit, factor] = unitFor(units, largest);
-  const whole = Math.max(1, Math.floor(Math.log10(largest / factor || 1)) + 1);
-  const digits = unit === "B" ? 0 : Math.max(2, significant - whole);
-  return { unit, number: (value) => (value / factor).toFixed(digits) };
-}
-
-/** Four digits in the unit that reads best, like units.format_time in Python. */
-export function formatTime(seconds) {
-  if (seconds === 0) return "0 s";
-  const [name, factor] = unitFor(TIME_UNITS, seconds);
-  return `${Number((seconds / factor).toPrecision(4))} ${name}`;
-}
-
-const percent = (text, share) => say(text, "percent", { value: Math.round(share * 100 + 1e-6) });
 
 /** Round steps of 1, 2 or 5 for an axis from 0 to `end`, about `count` of them. */
 export function axisTicks(end, count) {
@@ -245,5 +253,16 @@ export function layout(n, hub) {
   return places.map(({ x, y }) => ({
     x: 160 + radius * x, y: 124 + radius * (y - (top + bottom) / 2),
   }));
+}
+
+/** Radius of a GPU, how far from it and how thick its port's ring is, radius of what travels:
+ *  the largest that fit between `places`. */
+export function sizes(n, places) {
+  if (n <= CROWD) return n > MANY ? { radius: 9, gap: 4, ring: 4.5, token: 5 }
+    : { radius: 15, gap: 4, ring: 4.5, token: 8 };
+  const apart = places.flatMap((a, i) => places.slice(0, i).map((b) => Math.hypot(a.x - b.x, a.y - b.y)));
+  const pitch = Math.min(...apart);
+  return { radius: Math.min(9, 0.28 * pitch), gap: Math.min(4, 0.14 * pitch),
+    ring: Math.min(4.5, 0.13 * pitch), token: Math.min(5, 0.32 * pitch) };
 }
 

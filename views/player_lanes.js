@@ -1,4 +1,4 @@
-// ---------------------------------------------------------------------- 2. drawing: state -> DOM
+// ------------------------------------------------------------------------- drawing: state -> DOM
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -35,20 +35,34 @@ function hatch(id) {
     make("s:rect", { width: 2, height: 6, class: "hatch-line" })));
 }
 
-/** One strategy: title, network graph, network in use, bytes of every GPU, caption. */
+/** One strategy: title, phases, caption, network graph, network in use, bytes of every GPU. */
 class LaneView {
-  constructor(lane, text, scale, chosen = null) {
-    Object.assign(this, { lane, text, scale, chosen });
+  /** `jump(time)` moves the clock, `choose(rank)` the chosen GPU; `chosen` is a richer view's. */
+  constructor(lane, text, scale, { jump, choose, chosen = null }) {
+    Object.assign(this, { lane, text, scale, jump, choose, chosen });
     this.status = make("span", { class: "status" });
     this.caption = make("p", { class: "caption", "data-testid": `caption-${lane.name}` });
     this.useBar = make("i", {});
     this.useNumber = make("b", {});
     const use = make("div", { class: "use" }, make("span", {}, say(text, "in_use")),
       make("div", { class: "bar" }, this.useBar), this.useNumber);
-    this.node = make("section", { class: "lane", "aria-label": lane.title, "data-lane": lane.name },
-      make("header", {}, make("h2", {}, lane.title), this.status), this.caption,
-      make("div", { class: "body" },
-        make("div", { class: "graph" }, this.drawGraph(), use), ...this.drawMore(), this.drawCounters()));
+    const Counters = lane.n > CROWD ? CounterProfile : CounterTable;
+    this.counters = new Counters(lane, text, scale);
+    this.node = make("section", { class: lane.n > CROWD ? "lane crowd" : "lane",
+      "aria-label": lane.title, "data-lane": lane.name },
+    make("header", {}, make("h2", {}, lane.title), this.status, this.drawPhases()), this.caption,
+    make("div", { class: "body" },
+      make("div", { class: "graph" }, this.drawGraph(), use), ...this.drawMore(), this.counters.node));
+  }
+
+  /** A button for each phase, to where it begins. */
+  drawPhases() {
+    return make("div", { class: "phases" }, ...this.lane.phases.map(({ label, op, first, last }) => {
+      const node = make("button", { type: "button", class: op, "data-testid": `phase-${op}`,
+        title: say(this.text, "to_phase", { phase: label }) }, label);
+      node.onclick = () => this.jump(phaseStart(this.lane, { first, last }));
+      return node;
+    }));
   }
 
   /** What a richer view shows beside the graph. */
@@ -56,11 +70,17 @@ class LaneView {
     return [];
   }
 
+  /** Where several GPUs do the same, the caption tells of this one's part. */
+  follow(rank) {
+    this.followed = rank;
+  }
+
   drawGraph() {
     const { lane, text } = this;
     this.places = layout(lane.n, lane.hub);
-    this.radius = lane.n > MANY ? 9 : 15;
+    this.sizes = sizes(lane.n, this.places);
     this.links = new Map();
+    this.tokens = new Map();
     const [tracks, flows, nodes] = ["tracks", "flows", "nodes"].map((c) => make("s:g", { class: c }));
     const t = lane.transfers;
     for (let i = 0; i < lane.count; i++) {
@@ -68,36 +88,40 @@ class LaneView {
       if (this.links.has(key)) continue;
       const link = this.linkBetween(t.src[i], t.dst[i]);
       this.links.set(key, link);
-      tracks.append(make("s:line", link.ends));
+      tracks.append(make("s:line", { ...link.ends, "data-link": key }));
       link.flow = make("s:line", { ...link.ends, class: "flow" });
       flows.append(link.flow);
     }
-    this.tokens = make("s:g", { class: "tokens" });
+    this.tokenLayer = make("s:g", { class: "tokens" });
     this.gauges = this.places.map((place, rank) => this.drawNode(nodes, place, rank));
     const middle = this.places[lane.hub ?? 0];
     this.hubLabel = make("s:text", { class: "hub-label", x: middle.x,
       y: middle.y + this.hubRadius() + 24 });
-    return make("s:svg", { viewBox: "0 0 320 248", role: "img",
+    return make("s:svg", { viewBox: "0 0 320 248", role: "img", style: `--ring:${this.sizes.ring}px`,
       "aria-label": say(text, "graph", { title: lane.title, n: lane.n }) },
-    tracks, flows, this.tokens, nodes, this.hubLabel);
+    tracks, flows, this.tokenLayer, nodes, this.hubLabel);
   }
 
   hubRadius() {
-    return this.lane.hub === null ? this.radius : Math.max(this.radius, 17);
+    return this.lane.hub === null ? this.sizes.radius : Math.max(this.sizes.radius, 17);
   }
 
   radiusOf(rank) {
-    return rank === this.lane.hub ? this.hubRadius() : this.radius;
+    return rank === this.lane.hub ? this.hubRadius() : this.sizes.radius;
   }
 
-  /** The visible part of a link: from rim to rim, beside its twin where both directions run. */
+  /** The visible part of a link: from rim to rim, beside its twin where both directions run; in a
+   *  crowd beside the GPUs, which stand too close for anything between them to be seen. */
   linkBetween(src, dst) {
+    const { n, hub } = this.lane;
     const [a, b] = [this.places[src], this.places[dst]];
     const length = Math.hypot(b.x - a.x, b.y - a.y);
     const [ux, uy] = [(b.x - a.x) / length, (b.y - a.y) / length];
-    const aside = this.lane.hub === null && this.lane.n === 2 ? 10 : 0;
+    const rim = (rank) => this.radiusOf(rank) + Math.min(7, this.sizes.gap + this.sizes.ring / 2 + 1);
+    const crowd = n > CROWD && hub === null;
+    const aside = crowd ? rim(src) + this.sizes.token : hub === null && n === 2 ? 10 : 0;
     const [ox, oy] = [-uy * aside, ux * aside];
-    const [from, to] = [this.radiusOf(src) + 7, length - this.radiusOf(dst) - 7];
+    const [from, to] = crowd ? [0, length] : [rim(src), length - rim(dst)];
     const point = (along) => [a.x + ux * along + ox, a.y + uy * along + oy];
     const [[x1, y1], [x2, y2]] = [point(from), point(to)];
     return { ends: { x1, y1, x2, y2 }, at: (share) => point(from + (to - from) * share) };
@@ -106,7 +130,7 @@ class LaneView {
   /** A GPU with a half ring for each direction of its port: left receives, right sends. */
   drawNode(parent, { x, y }, rank) {
     const r = this.radiusOf(rank);
-    const gauge = r + 4;
+    const gauge = r + this.sizes.gap;
     const half = (sweep, kind) => {
       const d = `M ${x} ${y + gauge} A ${gauge} ${gauge} 0 0 ${sweep} ${x} ${y - gauge}`;
       const fill = make("s:path", { d, class: `gauge ${kind}`, pathLength: 1 });
@@ -116,72 +140,91 @@ class LaneView {
     const title = tip("");
     const [receiving, sending] = [half(1, "in"), half(0, "out")];
     parent.append(make("s:g", { class: rank === this.lane.hub ? "gpu hub" : "gpu", "data-rank": rank },
-      make("s:circle", { cx: x, cy: y, r }),
-      make("s:text", { x, y, class: this.lane.n > MANY ? "small" : "" }, String(rank)), title));
+      make("s:circle", { cx: x, cy: y, r }), this.drawNumber(x, y, rank), title));
     return { receiving, sending, title };
   }
 
-  drawCounters() {
-    const { lane, text } = this;
-    const { unit } = this.scale;
-    const head = make("div", { class: "row head" }, make("span", {}, say(text, "gpu")),
-      make("span", {}, say(text, "sent", { unit })), make("span", {}, say(text, "received", { unit })));
-    this.counters = [];
-    const rows = Array.from({ length: lane.n }, (_, rank) => {
-      const cells = ["sent", "received"].map((which) => {
-        const total = lane[`${which}_bytes`][rank];
-        const fill = make("i", {});
-        const ghost = make("s", { style: `width:${(100 * total) / this.scale.largest || 0}%` });
-        const number = make("span", { class: "number", "data-testid": `${which}-${lane.name}-${rank}` });
-        this.counters.push({ which, rank, fill, number });
-        return make("div", { class: "cell" }, make("div", { class: "bar" }, ghost, fill), number);
-      });
-      const bottleneck = rank === lane.bottleneck ? " bottleneck" : "";
-      return make("div", { class: `row${bottleneck}`, "data-rank": rank },
-        make("span", { class: "rank" }, String(rank)), ...cells);
-    });
-    const many = lane.n > MANY ? " many" : "";
-    return make("div", { class: `counters${many}` }, head, ...rows);
+  /** In the GPU; where that is too small beside it, and then of every eighth and of the lit one. */
+  drawNumber(x, y, rank) {
+    const { hub, n } = this.lane;
+    const { radius, gap, ring } = this.sizes;
+    if (radius > 6.5 || rank === hub) {
+      const small = n > MANY && rank !== hub;
+      return make("s:text", { x, y, class: small ? "small" : "" }, String(rank));
+    }
+    const centre = hub === null ? { x: 160, y: 124 } : this.places[hub];
+    const away = Math.hypot(x - centre.x, y - centre.y);
+    const along = (away + radius + gap + ring + 7) / away;
+    return make("s:text", { x: centre.x + along * (x - centre.x), y: centre.y + along * (y - centre.y),
+      class: rank % 8 ? "small seldom" : "small" }, String(rank));
   }
 
   update(state) {
     const { lane } = this;
+    this.state = state;
     this.node.classList.toggle("finished", state.finished);
     write(this.status, state.finished ? `⚑ ${formatTime(lane.time_s)}` : "");
-    this.updateGraph(state);
-    this.useBar.style.width = `${100 * state.inUse}%`;
+    this.updateLinks(state);
+    this.updatePorts(state);
+    this.useBar.style.transform = `scaleX(${state.inUse})`;
     write(this.useNumber, percent(this.text, state.inUse));
-    for (const counter of this.counters) {
-      const { which, rank, fill, number } = counter;
-      const bytes = state[which][rank];
-      if (bytes === counter.shown) continue; // most stand still, and a write costs a layout
-      counter.shown = bytes;
-      fill.style.width = `${(100 * bytes) / this.scale.largest || 0}%`;
-      write(number, this.scale.number(bytes));
-      number.dataset.value = bytes;
-    }
+    this.counters.update(state);
     write(this.caption, captionAt(lane, state, this.text, this.followed));
   }
 
-  updateGraph(state) {
-    const { lane, text } = this;
+  updateLinks(state) {
+    const t = this.lane.transfers;
     for (const link of this.links.values()) link.load = 0;
-    const t = lane.transfers;
-    this.tokens.replaceChildren(...state.active.map(({ i, load, progress }) => {
+    const gone = new Map(this.tokens);
+    for (const { i, load, progress } of state.active) {
       const link = this.links.get(`${t.src[i]}>${t.dst[i]}`);
-      Object.assign(link, { load: link.load + load, op: t.op[i] });
-      return this.token(link.at(progress), t.op[i], t.chunk[i]);
-    }));
-    for (const { flow, load, op } of this.links.values()) {
-      set(flow, { class: `flow ${op === ADD ? "add" : "copy"}`, "stroke-width": 7 * load,
-        visibility: load > 0 ? "visible" : "hidden" });
+      link.load += load;
+      link.op = t.op[i];
+      this.moveToken(i, link.at(progress));
+      gone.delete(i);
     }
-    this.gauges.forEach(({ receiving, sending, title }, rank) => {
+    for (const [i, node] of gone) {
+      node.remove();
+      this.tokens.delete(i);
+    }
+    for (const link of this.links.values()) {
+      if (link.load === link.shownLoad && link.op === link.shownOp) continue;
+      [link.shownLoad, link.shownOp] = [link.load, link.op];
+      set(link.flow, { class: `flow ${link.op === ADD ? "add" : "copy"}`,
+        "stroke-width": Math.min(7, 2 * this.sizes.token) * link.load,
+        visibility: link.load > 0 ? "visible" : "hidden" });
+    }
+  }
+
+  /** What travels: a round partial sum to be added, or a square result to be kept. */
+  moveToken(i, [x, y]) {
+    if (!this.tokens.has(i)) {
+      const node = this.drawToken(this.lane.transfers.op[i], this.lane.transfers.chunk[i]);
+      this.tokens.set(i, node);
+      this.tokenLayer.append(node);
+    }
+    this.tokens.get(i).setAttribute("transform", `translate(${x.toFixed(2)} ${y.toFixed(2)})`);
+  }
+
+  drawToken(op, chunk) {
+    const { lane } = this;
+    const size = this.sizes.token + (lane.chunks > 1 ? 0 : 1); // a whole buffer is larger
+    const shape = op === ADD ? make("s:circle", { r: size })
+      : make("s:rect", { x: -size, y: -size, width: 2 * size, height: 2 * size, rx: size / 4 });
+    const number = lane.chunks > 1 && lane.n <= MANY ? [make("s:text", {}, String(chunk))] : [];
+    return make("s:g", { class: op === ADD ? "token add" : "token copy" }, shape, ...number);
+  }
+
+  updatePorts(state) {
+    const { lane, text } = this;
+    this.gauges.forEach((gauge, rank) => {
       const [inward, outward] = [state.receiving[rank], state.sending[rank]];
+      if (gauge.inward === inward && gauge.outward === outward) return;
+      Object.assign(gauge, { inward, outward });
       const hot = (load) => (rank === lane.bottleneck && load >= FULL ? " hot" : "");
-      set(receiving, { class: `gauge in${hot(inward)}`, "stroke-dasharray": `${inward} 2` });
-      set(sending, { class: `gauge out${hot(outward)}`, "stroke-dasharray": `${outward} 2` });
-      write(title, say(text, "port", { rank, receiving: percent(text, inward),
+      set(gauge.receiving, { class: `gauge in${hot(inward)}`, "stroke-dasharray": `${inward} 2` });
+      set(gauge.sending, { class: `gauge out${hot(outward)}`, "stroke-dasharray": `${outward} 2` });
+      write(gauge.title, say(text, "port", { rank, receiving: percent(text, inward),
         sending: percent(text, outward) }));
     });
     const hub = lane.bottleneck;
@@ -190,14 +233,5 @@ class LaneView {
       .join(" · ");
     write(this.hubLabel, words);
   }
-
-  /** What travels: a round partial sum to be added, or a square result to be kept. */
-  token([x, y], op, chunk) {
-    const { lane } = this;
-    const size = (lane.n > MANY ? 5 : 8) + (lane.chunks > 1 ? 0 : 1); // a whole buffer is larger
-    const shape = op === ADD ? make("s:circle", { cx: x, cy: y, r: size })
-      : make("s:rect", { x: x - size, y: y - size, width: 2 * size, height: 2 * size, rx: 2 });
-    const number = lane.chunks > 1 && lane.n <= MANY ? [make("s:text", { x, y }, String(chunk))] : [];
-    return make("s:g", { class: op === ADD ? "token add" : "token copy" }, shape, ...number);
-  }
 }
+

@@ -1,18 +1,19 @@
 
-// ------------------------------------------- 4. step by step: the numbers, and every GPU's time
+// ---------------------------------------------- step by step: the numbers, and every GPU's time
 
 /** A lane with its chunk table: the numbers in every cell, and the history of the chosen one. */
 class StepsView extends LaneView {
   drawMore() {
     const { lane, text } = this;
-    const { dst: [rank], chunk: [chunk] } = lane.transfers;
+    const { dst: [rank = 0], chunk: [chunk = 0] } = lane.transfers;
     if (!(this.chosen?.rank < lane.n && this.chosen.chunk < lane.chunks)) this.chosen = { rank, chunk };
     this.followed = this.chosen.rank;
     this.rows = Array.from({ length: lane.n }, (_, rank) =>
       Array.from({ length: lane.chunks }, (_, chunk) => this.drawCell(rank, chunk)));
     const head = Array.from({ length: lane.chunks }, (_, chunk) =>
-      make("th", { scope: "col" }, say(text, "chunk_head", { chunk })));
-    const table = make("table", { class: "cells", role: "grid", "data-testid": "cells",
+      make("th", { scope: "col" }, lane.n > MANY ? `c${chunk}` : say(text, "chunk_head", { chunk })));
+    const kind = lane.n > MANY ? "cells many" : "cells";
+    const table = make("table", { class: kind, role: "grid", "data-testid": "cells",
       "aria-label": say(text, "cells") },
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, say(text, "gpu")), ...head)),
     make("tbody", {}, ...this.rows.map((row, rank) => make("tr", { "data-rank": rank },
@@ -22,16 +23,17 @@ class StepsView extends LaneView {
     this.historyTitle = make("caption", { "data-testid": "history-title" });
     const columns = ["history_step", "history_from", "history_arrives", "history_holds", "history_who"]
       .map((key) => make("th", { scope: "col" }, say(text, key)));
-    return [make("div", { class: "numbers" }, table, make("p", { class: "hint" }, say(text, "cells_hint"))),
+    const hint = say(text, lane.n > MANY ? "cells_hint_many" : "cells_hint");
+    return [make("div", { class: "numbers" }, table, make("p", { class: "hint" }, hint)),
       make("table", { class: "history", "data-testid": "history" }, this.historyTitle,
         make("thead", {}, make("tr", {}, ...columns)), this.history)];
   }
 
   drawCell(rank, chunk) {
-    const [values, who, bar] = [make("span", { class: "values" }), make("span", { class: "who" }),
-      make("i", {})];
+    const [values, bar] = [make("span", { class: "values" }), make("i", {})];
+    const who = make("span", { class: "who", "data-of": `/${this.lane.n}` });
     const node = make("td", { role: "gridcell", "data-testid": `cell-${rank}-${chunk}` }, values, who, bar);
-    node.onclick = () => this.choose(rank, chunk);
+    node.onclick = () => this.chooseCell(rank, chunk);
     node.onfocus = node.onclick;
     return { node, values, who, bar };
   }
@@ -48,16 +50,20 @@ class StepsView extends LaneView {
     this.rows[rank][chunk].node.focus();
   }
 
-  choose(rank, chunk) {
+  chooseCell(rank, chunk) {
     if (this.chosen.rank === rank && this.chosen.chunk === chunk) return;
     this.chosen = { rank, chunk };
-    this.followed = rank;
-    this.update(this.state);
+    this.choose(rank); // the player's GPU, which comes back as the one to follow
+  }
+
+  /** The chosen cell is one of the chosen GPU. */
+  follow(rank) {
+    if (rank !== null) this.chosen.rank = rank;
+    super.follow(this.chosen.rank);
   }
 
   update(state) {
     super.update(state);
-    this.state = state;
     const table = cellsAt(this.lane, state, state.time);
     this.rows.forEach((row, rank) => row.forEach((cell, chunk) =>
       this.updateCell(cell, table[rank][chunk], rank, chunk)));
@@ -69,15 +75,20 @@ class StepsView extends LaneView {
     const selected = chosen.rank === rank && chosen.chunk === chunk;
     const op = arriving && (lane.transfers.op[arriving.i] === ADD ? "add" : "copy");
     const done = who.length === lane.n;
-    const classes = [arriving && `arriving ${op}`, leaving && "leaving", done && "done"];
-    set(cell.node, { class: classes.filter(Boolean).join(" "), "aria-selected": selected,
-      tabindex: selected ? 0 : -1 });
-    cell.bar.style.width = arriving ? `${100 * arriving.progress}%` : 0;
+    const classes = [arriving && `arriving ${op}`, leaving && "leaving", done && "done"]
+      .filter(Boolean).join(" ");
+    if (cell.classes !== classes || cell.selected !== selected) {
+      Object.assign(cell, { classes, selected });
+      set(cell.node, { class: classes, "aria-selected": selected, tabindex: selected ? 0 : -1 });
+      if (!arriving) cell.bar.style.transform = "";
+    }
+    if (arriving) cell.bar.style.transform = `scaleX(${arriving.progress})`;
     const words = values.join(" ") || "–";
     if (words === cell.words && who === cell.shown) return;
     [cell.words, cell.shown] = [words, who];
     write(cell.values, words);
-    write(cell.who, who.join(lane.n > 6 ? "" : "·")); // n is at most 8: a digit each
+    const names = who.join(lane.n > 6 ? "" : "·"); // up to 8 GPUs: a digit each
+    write(cell.who, lane.n > MANY ? String(who.length) : names);
     set(cell.node, { "aria-label": say(text, "cell", { rank, chunk, values: listNumbers(values),
       have: who.length, n: lane.n, who: who.join(", ") }) });
   }

@@ -1,11 +1,13 @@
 
-// ------------------------------------------------------------ 3. the time axis under the lanes
+// --------------------------------------------------------------- the time axis under the lanes
 
 /** The common time axis: one row per strategy, phases, flags, bound, measured marks, playhead. */
 class TimelineView {
-  constructor(lanes, text, end, seek) {
-    Object.assign(this, { lanes, text, end, seek });
-    this.node = make("s:svg", { class: "timeline", role: "img", "aria-label": say(text, "timeline") });
+  constructor(lanes, text, end, seek, changes = []) {
+    Object.assign(this, { lanes, text, end, seek, changes });
+    this.svg = make("s:svg", { class: "timeline", role: "img", "aria-label": say(text, "timeline") });
+    this.head = make("s:svg", { class: "playhead", width: 10, "aria-hidden": "true" });
+    this.node = make("div", { class: "axis-box" }, this.svg, this.head);
     const seekTo = (event) => {
       const x = event.clientX - this.node.getBoundingClientRect().left;
       seek(Math.min(1, Math.max(0, (x - this.left) / this.width)) * this.end);
@@ -21,6 +23,12 @@ class TimelineView {
     return 8;
   }
 
+  /** Room for the lanes' names: about 13 px for a Chinese character, 7 for others. */
+  namesWidth() {
+    const width = ({ title }) => [...title].reduce((sum, c) => sum + (c > "\u2e80" ? 13 : 7), 14);
+    return Math.max(118, ...this.lanes.map(width));
+  }
+
   x(time) {
     return this.left + (time / this.end) * this.width;
   }
@@ -29,14 +37,14 @@ class TimelineView {
   resize(total) {
     const narrow = total < 560;
     const right = 74;
-    this.left = narrow ? this.narrowLeft() : 118;
+    this.left = narrow ? this.narrowLeft() : this.namesWidth();
     this.width = Math.max(40, total - this.left - right);
-    const [top, pitch] = [20, narrow ? 46 : 32];
+    const [top, pitch] = [20, (narrow ? 46 : 32) + (this.lanes.some((lane) => lane.ghost) ? GHOST + 6 : 0)];
     const below = top + pitch * this.lanes.length;
     const more = this.drawMore(below);
     this.bottom = below + more.height;
     const height = this.bottom + 20;
-    set(this.node, { width: total, height, viewBox: `0 0 ${total} ${height}` });
+    set(this.svg, { width: total, height, viewBox: `0 0 ${total} ${height}` });
     const yOf = (row) => top + pitch * row + (narrow ? 18 : 5);
     const names = [];
     const rows = this.lanes.map((lane, row) => {
@@ -46,13 +54,19 @@ class TimelineView {
       const time = make("s:text", { x: total, y: y + BAR / 2, class: "time" }, formatTime(lane.time_s));
       return make("s:g", { class: "track" }, ...this.bars(lane, y), time);
     });
-    this.head = make("s:g", { class: "playhead" },
-      make("s:line", { x1: 0, x2: 0, y1: top - 6, y2: this.bottom }),
-      make("s:path", { d: `M -5 ${top - 12} h 10 l -5 7 z` }));
+    this.drawHead(top);
     const over = this.lanes.flatMap((lane, row) => [
-      ...this.phaseNames(lane, yOf(row)), this.flag(lane, yOf(row)), ...this.marks(lane, yOf(row))]);
-    this.node.replaceChildren(hatch("hatch"), this.axis(), ...rows, ...more.nodes, this.bound(top), ...over,
-      this.head, ...names);
+      ...this.phaseNames(lane, yOf(row)), this.flag(lane, yOf(row)), ...this.marks(lane, yOf(row)),
+      ...drawGhost(this, lane, yOf(row) + BAR + 3)]);
+    this.svg.replaceChildren(hatch("hatch"), this.axis(), ...drawBands(this, top), ...rows, ...more.nodes,
+      this.bound(top), ...over, ...drawChanges(this, top), ...names);
+  }
+
+  /** The playhead lies over the axis, which then need not be painted again when it moves. */
+  drawHead(top) {
+    set(this.head, { height: this.bottom });
+    this.head.replaceChildren(make("s:line", { x1: 5, x2: 5, y1: top - 6, y2: this.bottom }),
+      make("s:path", { d: `M 0 ${top - 12} h 10 l -5 7 z` }));
   }
 
   /** What a richer view shows below the rows, from `y` on. */
@@ -64,7 +78,8 @@ class TimelineView {
     return lane.spans.filter((step) => step.end > step.start).map((step) => {
       const [from, to] = [this.x(step.start), this.x(step.end)];
       const gap = to - from > 4 ? 1 : 0;
-      return make("s:rect", { x: from, y, width: Math.max(0.5, to - from - gap), height: BAR,
+      const part = barOf(lane, step.op === ADD ? "add" : "copy", y);
+      return make("s:rect", { x: from, width: Math.max(0.5, to - from - gap), ...part,
         class: step.op === ADD ? "add" : "copy" });
     });
   }
@@ -72,13 +87,14 @@ class TimelineView {
   /** Names of phases, where there is room: about 12 px for a Chinese character, 6.4 for others. */
   phaseNames(lane, y) {
     return lane.phases.map(({ label, op, first, last }) => {
-      const [from, to] = [this.x(lane.spans[first].start), this.x(lane.spans[last].end)];
+      const [from, to] = [this.x(phaseStart(lane, { first, last })), this.x(lane.spans[last].end)];
       const width = [...label].reduce((sum, c) => sum + (c > "\u2e80" ? 12 : 6.4), 16);
       if (width > to - from) return "";
       const middle = (from + to) / 2;
-      return make("s:g", { class: `phase ${op}` },
-        make("s:rect", { x: middle - width / 2, y, width, height: BAR }),
-        make("s:text", { x: middle, y: y + BAR / 2 }, label));
+      const part = barOf(lane, op, y);
+      return make("s:g", { class: part.height < BAR ? `phase half ${op}` : `phase ${op}` },
+        make("s:rect", { x: middle - width / 2, width, ...part }),
+        make("s:text", { x: middle, y: part.y + part.height / 2 }, label));
     });
   }
 
@@ -117,7 +133,7 @@ class TimelineView {
   }
 
   update(time) {
-    set(this.head, { transform: `translate(${this.x(time)} 0)` });
+    this.head.style.transform = `translateX(${(this.x(time) - 5).toFixed(2)}px)`;
   }
 }
 
