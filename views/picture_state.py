@@ -1,0 +1,111 @@
+"""What is true of a lane at a moment: the numbers of a frame. ``player_core.js`` has them too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.cluster import Cluster
+from simcore.schedule import IntArray
+from simcore.trace import FloatArray, Lane, Pieces, Trace
+
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """At one moment: bytes and load per port, and the transfers under way, by their number.
+
+    ``load`` and ``progress`` belong to ``active``. Loads are shares of a port's rate.
+    """
+
+    sent_bytes: FloatArray
+    received_bytes: FloatArray
+    sending: FloatArray
+    receiving: FloatArray
+    active: IntArray
+    load: FloatArray
+    progress: FloatArray
+    step: int
+    finished: bool
+
+    @property
+    def in_use(self) -> float:
+        """The mean load of all ports."""
+        return float(np.concatenate([self.sending, self.receiving]).mean())
+
+
+class Moves:
+    """A trace's transfers, a row each with both its ends, and its steps."""
+
+    def __init__(self, trace: Trace, cluster: Cluster) -> None:
+        self.trace = trace
+        self.send_rate, self.receive_rate = cluster.payload_bytes_per_s
+        self._rows: Pieces = trace.constant_rate_rows()
+        spans = trace.spans
+
+        def in_order(which: Lane, src: IntArray, dst: IntArray) -> IntArray:
+            rows = np.flatnonzero(spans.lane == which)
+            keys = (spans.op, spans.chunk, dst, src, spans.step)
+            return rows[np.lexsort([key[rows] for key in keys])]
+
+        sends = in_order(Lane.SEND, spans.rank, spans.peer)
+        receives = in_order(Lane.RECEIVE, spans.peer, spans.rank)
+        self._sends, self._receives = sends, receives
+        self.step, self.src, self.dst = spans.step[sends], spans.rank[sends], spans.peer[sends]
+        self.chunk, self.op, self.width = spans.chunk[sends], spans.op[sends], spans.width[sends]
+        self.send_start_s, self.send_end_s = spans.start_s[sends], spans.end_s[sends]
+        self.receive_start_s, self.receive_end_s = spans.start_s[receives], spans.end_s[receives]
+        self._time_the_steps()
+
+    def _time_the_steps(self) -> None:
+        """When each step starts and ends, and what it does with what arrives; empty ones never."""
+        steps = int(self.step.max()) + 1 if len(self.step) else 0
+        self.step_start_s, self.step_end_s = np.full(steps, np.inf), np.full(steps, -np.inf)
+        self.step_op = np.zeros(steps, np.int64)
+        np.minimum.at(self.step_start_s, self.step, self.send_start_s)
+        np.maximum.at(self.step_end_s, self.step, self.receive_end_s)
+        self.step_op[self.step] = self.op
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def at(self, t_s: float) -> State:
+        """Everything that a picture shows at ``t_s``.
+
+        >>> from simcore import build_schedule, simulate, uniform
+        >>> cluster = uniform(3, 100.0)
+        >>> run = simulate(build_schedule("ps", 3), cluster, elements=100)
+        >>> state = Moves(run.trace, cluster).at(1.0)
+        >>> state.receiving.tolist(), state.received_bytes.tolist(), state.progress.tolist()
+        ([1.0, 0.0, 0.0], [100.0, 0.0, 0.0], [0.125, 0.125])
+        """
+        trace, n = self.trace, self.trace.n
+        rate = self._rates(t_s)
+        out, into = rate[self._sends], rate[self._receives]
+        sending = np.bincount(self.src, out, n) / self.send_rate
+        receiving = np.bincount(self.dst, into, n) / self.receive_rate
+        active = np.flatnonzero((self.send_start_s <= t_s) & (t_s < self.receive_end_s))
+        start, end = self.send_start_s[active], self.receive_end_s[active]
+        most = np.minimum(self.send_rate[self.src[active]], self.receive_rate[self.dst[active]])
+        started = int((self.step_start_s <= t_s).sum()) - 1
+        return State(
+            *trace.bytes_at(t_s),
+            sending,
+            receiving,
+            active,
+            load=out[active] / most,
+            progress=(t_s - start) / (end - start),
+            step=int(self.step[active].min()) if len(active) else started,
+            finished=t_s >= trace.time_s,
+        )
+
+    def _rates(self, t_s: float) -> FloatArray:
+        """Bytes per second of every span."""
+        rows = self._rows
+        now = (rows.start_s <= t_s) & (t_s < rows.end_s)
+        rate = np.zeros(len(self.trace.spans))
+        rate[rows.span[now]] = rows.nbytes[now] / (rows.end_s[now] - rows.start_s[now])
+        return rate
