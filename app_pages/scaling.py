@@ -1,38 +1,42 @@
-"""Scaling: who wins where?"""
+"""Scaling: who wins where? Curves along one axis, a map of two, and how many pieces are best."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
+from app_pages import scaling_commands
 from app_pages.controls import Controls
 from app_pages.exports import Exports, show_exports
+from app_pages.figure_downloads import figure_file
 from app_pages.race import LATENCIES, RATES, SIZES
 from simcore.records import Record, load_records
 from simcore.units import format_bytes, parse_bytes, parse_rate, parse_time
+from views import pieces as broadcast
+from views import pieces_chart, scaling_rows, winners_chart
+from views import scaling as curves
+from views import winners as winners_map
+from views.line_styles import legend_html
+from views.lines import LINES, NODE_GPUS
+from views.pieces import Pieces
 from views.race import FRAME_FACTOR, Setting
-from views.scaling import (
-    AXES,
-    LINES,
-    Scaling,
-    export_rows,
-    flags_for,
-    headline,
-    measured_points,
-    stretches,
-    table_header,
-    table_rows,
-)
-from views.scaling_chart import chart, legend_html
+from views.scaling import AXES, Scaling
+from views.scaling_chart import chart
+from views.snippet import map_snippet, pieces_snippet, scaling_snippet
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
+from views.winners import PAIRS, Winners
 
-MAX_GPUS = 32
-DEFAULT_LINES = ("ring", "ps", "tree")
+MAX_GPUS, MAX_NODES = 32, 8
+VIEWS = ("curves", "map", "pieces")
+DEFAULT_LINES = {"flat": ("ring", "ps", "tree"), "nodes": ("ring", "hierarchical", "ps", "tree")}
+
+
+Chosen = Scaling | Winners | Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,42 +46,71 @@ class Page:
     headline: str
     legend: str
     chart: dict[str, Any]
-    measured: str
+    caption: str
     table: str
+    note: str
     exports: Exports
 
 
 def show(text: Text) -> None:
     """The page."""
     controls = Controls("scaling", text)
-    axis = controls.one_of("axis", text("scaling.axis"), tuple(AXES), "size")
-    lines = controls.some_of("lines", text("scaling.lines"), LINES, DEFAULT_LINES)
-    base = choose(controls, axis, text)
-    page = build(Scaling(axis, lines, base), text.language)
-    st.title(text("scaling.question"), anchor=False)
+    view = controls.one_of("view", text("scaling.view"), VIEWS, "curves")
+    chosen = choose(view, controls, text)
+    page = build(chosen, text.language)
+    st.title(text("pieces.question" if view == "pieces" else "scaling.question"), anchor=False)
     controls.show_notices()
     with st.container(key="headline"):
         st.markdown(page.headline)
     st.html(page.legend)
     with st.container(key="chart"):
         st.vega_lite_chart(spec=page.chart, width="stretch")
-    st.caption(page.measured)
-    st.header(text("scaling.numbers"), anchor=False)
-    st.markdown(page.table)
-    st.caption(text("scaling.note"))
-    show_exports(page.exports, text)
+    st.caption(page.caption)
+    with st.container(key="part_numbers"):
+        st.header(text("scaling.numbers"), anchor=False)
+        st.markdown(page.table)
+        st.caption(page.note)
+    show_exports(page.exports, text, figure_file(chosen, text))
 
 
-def choose(controls: Controls, axis: str, text: Text) -> Setting:
-    """What does not stand on the axis; that has no control."""
+def choose(view: str, controls: Controls, text: Text) -> Chosen:
+    """What the view asks for; what stands on an axis has no control."""
+    if view == "pieces":
+        return Pieces(_setting(controls, (), "flat", text))
+    if view == "map":
+        pair = controls.one_of("axes", text("map.pair"), PAIRS, PAIRS[0])
+        axes = pair.split("-")
+    else:
+        axes = [controls.one_of("axis", text("scaling.axis"), tuple(AXES), "size")]
+    network, lines = _network_and_lines(controls, text)
+    base = _setting(controls, axes, network, text)
+    if view == "map":
+        across, up = axes
+        return Winners(across, up, lines, base, network)
+    return Scaling(axes[0], lines, base, network)
+
+
+def _network_and_lines(controls: Controls, text: Text) -> tuple[str, tuple[str, ...]]:
+    """Each network has lines of its own, so their choices do not meet in one control."""
+    network = controls.one_of("network", text("scaling.network"), tuple(LINES), "flat")
+    key = "lines" if network == "flat" else "node_lines"
+    options, default = LINES[network], DEFAULT_LINES[network]
+    return network, controls.some_of(key, text("scaling.lines"), options, default)
+
+
+def _setting(controls: Controls, axes: Sequence[str], network: str, text: Text) -> Setting:
     gpus, size, rate, latency = 8, "8MiB", "25Gbit/s", "20us"
-    if axis != "gpus":
-        gpus = controls.number("n", text("race.gpus"), 2, MAX_GPUS, gpus)
-    if axis != "size":
+    if "gpus" not in axes:
+        if network == "nodes":
+            gpus = NODE_GPUS * controls.number("nodes", text("scaling.nodes"), 1, MAX_NODES, 4)
+        else:
+            gpus = controls.number("n", text("race.gpus"), 2, MAX_GPUS, gpus)
+    if "size" not in axes:
         size = controls.choice("size", text("race.size"), SIZES, size)
-    if axis != "bandwidth":
-        rate = controls.choice("rate", text("race.rate"), RATES, rate)
-    if axis != "latency":
+    if "bandwidth" not in axes:
+        label = text("race.rate" if network == "flat" else "scaling.uplink")
+        rate = controls.choice("rate", label, RATES, rate)
+    if "latency" not in axes:
         latency = controls.choice("latency", text("race.latency"), LATENCIES, latency)
     note = text("race.frames_help", factor=FRAME_FACTOR)
     frames = controls.switch("frames", text("race.frames"), True, note)
@@ -85,21 +118,79 @@ def choose(controls: Controls, axis: str, text: Text) -> Setting:
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
-def build(scaling: Scaling, language: str) -> Page:
+def build(chosen: Chosen, language: str) -> Page:
     """Simulate, and say what there is to say."""
     text = load_text(language)
+    match chosen:
+        case Scaling():
+            return _curves(chosen, text)
+        case Winners():
+            return _map(chosen, text)
+        case Pieces():
+            return _pieces(chosen, text)
+
+
+def _curves(scaling: Scaling, text: Text) -> Page:
     records = load_records()
-    found, points = stretches(scaling), measured_points(scaling, records)
-    rows = export_rows(scaling, points)
-    files = {"csv": csv_text(rows), "json": json.dumps({"rows": rows}, indent=1)}
+    found, points = curves.stretches(scaling), scaling_rows.measured_points(scaling, records)
+    header = scaling_rows.table_header(scaling, text)
+    nodes = f"{text('scaling.bold')} {text('scaling.note_nodes')}"
     return Page(
-        headline(scaling, found, text),
-        legend_html(scaling, text),
+        curves.headline(scaling, found, text),
+        legend_html(scaling.lines, text),
         chart(scaling, found, points, text),
         text("scaling.measured") if points else _where_measured(records, text),
-        markdown_table(table_header(scaling, text), table_rows(scaling, points, text)),
-        Exports(f"scaling-{scaling.axis}", files, _commands(scaling)),
+        markdown_table(header, scaling_rows.table_rows(scaling, points, text)),
+        nodes if scaling.network == "nodes" else text("scaling.note"),
+        Exports(
+            f"scaling-{scaling.axis}",
+            _files(scaling_rows.export_rows(scaling, points)),
+            scaling_commands.along(scaling),
+            scaling_snippet(scaling),
+        ),
     )
+
+
+def _map(winners: Winners, text: Text) -> Page:
+    found, places = winners_map.rows(winners), winners_map.cells(winners)
+    header = winners_map.table_header(winners, text)
+    nodes = text("scaling.note_nodes") if winners.network == "nodes" else ""
+    return Page(
+        winners_map.headline(winners, found, text),
+        legend_html(winners.lines, text),
+        winners_chart.chart(winners, found, places, text),
+        text("map.caption_gpus" if winners.up == "gpus" else "map.caption_ratio"),
+        markdown_table(header, winners_map.table_rows(winners, places, text)),
+        f"{text('map.note')} {nodes}".strip(),
+        Exports(
+            f"map-{winners.across}-{winners.up}",
+            _files(winners_map.export_rows(winners, places)),
+            scaling_commands.over(winners),
+            map_snippet(winners),
+        ),
+    )
+
+
+def _pieces(pieces: Pieces, text: Text) -> Page:
+    table = markdown_table(broadcast.table_header(text), broadcast.table_rows(pieces))
+    return Page(
+        broadcast.headline(pieces, text),
+        pieces_chart.legend_html(pieces, text),
+        pieces_chart.chart(pieces, text),
+        f"{text('pieces.caption')}\n\n{broadcast.formula(pieces, text)}",
+        table,
+        text("pieces.note"),
+        Exports(
+            "pieces",
+            _files(broadcast.export_rows(pieces)),
+            scaling_commands.of_pieces(pieces),
+            pieces_snippet(pieces),
+        ),
+    )
+
+
+def _files(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    return {"csv": csv_text(rows), "json": json.dumps({"rows": rows}, indent=1)}
 
 
 def _where_measured(records: tuple[Record, ...], text: Text) -> str:
@@ -115,33 +206,3 @@ def _where_measured(records: tuple[Record, ...], text: Text) -> str:
         sizes=", ".join(map(format_bytes, sizes)),
         networks=", ".join(networks),
     )
-
-
-def _commands(scaling: Scaling) -> str:
-    """Loops along the axis; the rate is that of the data, without frame headers."""
-    factor = FRAME_FACTOR if scaling.base.frames else 1.0
-    words: dict[str, Callable[[float], str]] = {
-        "gpus": "{:.0f}".format,
-        "size": "{:.0f}B".format,
-        "bandwidth": lambda bytes_per_s: f"{bytes_per_s / factor:.12g}B/s",
-        "latency": lambda latency_s: f"{latency_s * 1e6:.12g}us",
-    }
-    base = scaling.base
-    values = (base.gpus, base.size_bytes, base.bytes_per_s, base.latency_s)
-    case = {name: words[name](value) for name, value in zip(words, values, strict=True)}
-    case[scaling.axis] = "$x"
-    flags = " ".join(f"--{name} {value}" for name, value in case.items())
-    places = " ".join(map(words[scaling.axis], scaling.xs))
-
-    def loop(names: Sequence[str], more: str) -> str:
-        command = f"python -m simcore simulate $name {flags}{more}"
-        names_here = " ".join(names)
-        return f"for name in {names_here}; do for x in {places}; do {command}; done; done"
-
-    plain = [name for name in scaling.lines if not flags_for(name, base.gpus)]
-    loops = [loop(plain, "")] if plain else []
-    for name in scaling.lines:
-        for flag, value in flags_for(name, base.gpus).items():
-            along = flag == "servers" and scaling.axis == "gpus"
-            loops.append(loop([name], f" --{flag} {'$x' if along else value}"))
-    return "\n".join(loops)

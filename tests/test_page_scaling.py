@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from app_pages.race import LATENCIES, RATES, SIZES
-from app_pages.scaling import DEFAULT_LINES, MAX_GPUS, build
+from app_pages.scaling import DEFAULT_LINES as DEFAULTS
+from app_pages.scaling import MAX_GPUS, build
 from simcore.__main__ import main
 from simcore.algorithms import build_schedule
 from simcore.cost import closed_form
@@ -21,23 +22,17 @@ from simcore.engine import simulate
 from simcore.records import load_records
 from simcore.units import format_time, parse_bytes, parse_rate, parse_time
 from tests.test_app import open_page, words
+from views.line_styles import COLOURS, DASHES, HATCHES, SHAPES, legend_html
+from views.lines import LINES as LINES_OF
+from views.lines import time_s
 from views.race import Setting
-from views.scaling import (
-    AXES,
-    LINES,
-    TIE,
-    Scaling,
-    export_rows,
-    headline,
-    measured_points,
-    place,
-    stretches,
-    table_rows,
-    time_s,
-)
-from views.scaling_chart import COLOURS, DASHES, SHAPES, chart, legend_html
+from views.scaling import AXES, TIE, Scaling, headline, place, stretches
+from views.scaling_chart import chart
+from views.scaling_rows import export_rows, measured_points, table_rows
 from views.text import LANGUAGES, load_text
 
+LINES = LINES_OF["flat"]
+DEFAULT_LINES = DEFAULTS["flat"]
 MIB = 2**20
 BASE = Setting(8, 8 * MIB, parse_rate("25Gbit/s"), 20e-6)
 SHIPPED = Setting(4, 8 * MIB, parse_rate("200Mbit/s"))
@@ -100,11 +95,15 @@ def test_a_crossing_is_where_the_formulas_meet():
 @pytest.mark.parametrize("name", LINES)
 def test_lines_are_the_engines_and_the_closed_forms(name):
     at = replace(BASE, gpus=6, size_bytes=MIB)
-    flags = {"ps-dedicated": {"servers": 6}, "double-tree": {"pieces": 8}}.get(name, {})
+    flags = {
+        "ps-dedicated": {"servers": 6},
+        "double-tree": {"pieces": 8},
+        "hierarchical": {"gpus_per_node": 3},
+    }.get(name, {})
     schedule = build_schedule(name, 6, **flags)
     cluster = replace(at, gpus=schedule.n).cluster()
     run = simulate(schedule, cluster, MIB // 4)
-    assert time_s(name, at) == pytest.approx(run.trace.time_s, rel=1e-12)
+    assert time_s(name, at) == pytest.approx(run.trace.time_s, rel=1e-11)
     form = closed_form(name, cluster, MIB // 4, **flags)
     if form:
         assert time_s(name, at) == pytest.approx(form.time_s)
@@ -166,12 +165,12 @@ def test_the_chart_holds_the_lines_the_bound_and_the_crossings():
         assert [row["x"] for row in layer["data"]["values"]] == [
             pytest.approx(part.end) for part in found[:-1]
         ]
-    legend = legend_html(scaling, text)
+    legend = legend_html(scaling.lines, text)
     assert all(f"> {text(f'strategy.{name}')}</span>" in legend for name in DEFAULT_LINES)
 
 
 def test_every_line_has_a_colour_a_dash_and_a_shape_of_its_own():
-    for styles in (COLOURS, DASHES, SHAPES):
+    for styles in (COLOURS, DASHES, SHAPES, HATCHES):
         assert set(styles) == set(LINES)
         assert len({str(style) for style in styles.values()}) == len(LINES)
 
@@ -182,7 +181,7 @@ def test_measured_points_lie_on_their_lines_and_nowhere_else():
     assert {(p.name, p.x) for p in gpus} == {
         *((a, n) for a in ("ring", "ps", "dp") for n in (2, 3, 4)),
         # And not the extra server or the 4 pieces of other records: the lines have more of them.
-        *((a, 4) for a in ("ps-sharded", "tree", "halving-doubling", "pairwise")),
+        *((a, 4) for a in ("ps-sharded", "tree", "halving-doubling", "pairwise", "hierarchical")),
     }
     assert {p.record.source for p in gpus} == {"replayed", "vendor"}
     sizes = measured_points(Scaling("size", LINES, SHIPPED), records)
@@ -257,20 +256,29 @@ def test_no_line_chosen_shows_the_default_with_a_notice():
 def test_files_and_commands_reproduce_the_page(capsys):
     base = Setting(4, 64 * 1024, 125e6, 5e-6)
     for axis in AXES:
-        scaling = Scaling(axis, ("ring", "ps-dedicated", "double-tree"), base)
+        scaling = Scaling(axis, ("ring", "ps-dedicated", "double-tree", "hierarchical"), base)
         page = build(scaling, "en")
         rows = list(csv.DictReader(io.StringIO(page.exports.files["csv"])))
         assert rows == [{k: str(v) for k, v in row.items()} for row in export_rows(scaling, [])]
-        assert len(rows) == 4 * len(scaling.xs)
+        assert len(rows) == 5 * len(scaling.xs)
         assert len(json.loads(page.exports.files["json"])["rows"]) == len(rows)
         for line in page.exports.commands.splitlines():
             names, places, command = read_loop(line)
             for name in names:
-                for x, place_x in list(zip(scaling.xs, places, strict=True))[::5]:
+                for place_x in places[::5]:
+                    x = x_of(axis, place_x)
                     here = command.replace("$name", name).replace("$x", place_x)
                     assert main([*shlex.split(here)[3:], "--json"]) == 0
                     answer = json.loads(capsys.readouterr().out)
                     assert answer["time_s"] == pytest.approx(scaling.time_s(name, x), rel=1e-9)
+
+
+def x_of(axis: str, place_x: str) -> float:
+    """The place of the axis that a command's word stands for."""
+    frames = 1514 / 1448  # commands give the data's rate
+    if axis == "bandwidth":
+        return min(AXES[axis], key=lambda x: abs(x - parse_rate(place_x) * frames))
+    return {"gpus": int, "size": parse_bytes, "latency": parse_time}[axis](place_x)
 
 
 def read_loop(line: str) -> tuple[list[str], list[str], str]:

@@ -1,0 +1,45 @@
+"""Pages' figures as files: drawn when somebody asks, and only where Matplotlib is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from app_pages.exports import Files
+from simcore.records import load_records
+from views.pieces import Pieces
+from views.scaling import Scaling
+from views.scaling_rows import measured_points
+from views.text import Text
+from views.traffic import TrafficSetting, all_traffic
+from views.winners import Winners
+
+Picture = Scaling | Winners | Pieces | TrafficSetting
+
+
+def figure_file(what: Picture, text: Text) -> Files:
+    """The kind ``figure`` for ``show_exports``; empty without Matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return {}
+    return {"figure": lambda: draw(what, text)}
+
+
+def draw(what: Picture, text: Text) -> str:
+    """An SVG. Matplotlib is imported here: half a second that only the first click pays."""
+    from matplotlib.figure import Figure
+
+    from views import figures, figures_scaling
+    from views.figure_words import svg
+
+    if isinstance(what, TrafficSetting):
+        return svg(figures.all_ports(all_traffic(what), text))
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    match what:
+        case Scaling():
+            points = measured_points(what, load_records())
+            figures_scaling.scaling_curves(what, axes, points, text)
+        case Winners():
+            figures_scaling.winner_map(what, axes, text)
+        case Pieces():
+            figures_scaling.pieces_curve(what, axes, text)
+    return svg(figure)
