@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
+from app_pages import moment
+from app_pages.notices import bad_value
 from views.text import Text
 
 _T = TypeVar("_T")
@@ -18,7 +20,7 @@ _T = TypeVar("_T")
 class Controls:
     """A page's controls, in the sidebar. ``notices`` says what the address asked for in vain.
 
-    Every page begins with its own defaults, whatever was chosen on another one.
+    Every page has its own choices, whatever was chosen on another one; who comes back finds them.
     """
 
     def __init__(self, page: str, text: Text) -> None:
@@ -26,6 +28,12 @@ class Controls:
         self.notices: list[str] = []
         self.entering = st.session_state.get("page") != page
         st.session_state["page"] = page
+        self.kept: dict[str, Any] = st.session_state.setdefault("kept", {}).setdefault(page, {})
+        self.returning = st.session_state.pop("returning", False)
+        if self.entering:
+            moment.enter()
+            self._come_back()
+        self.place = st.sidebar.container(key="part_controls")
 
     def number(
         self, key: str, label: str, low: int, high: int, default: int, note: str | None = None
@@ -55,6 +63,23 @@ class Controls:
             ),
         )
 
+    def menu(
+        self,
+        key: str,
+        label: str,
+        options: Sequence[str],
+        default: str,
+        note: str | None = None,
+    ) -> str:
+        """One of many ``options`` without an order."""
+        index = list(options).index(default)
+        return self._one(
+            key,
+            options,
+            default,
+            lambda bound: st.selectbox(label, options, index, help=note, **bound),
+        )
+
     def switch(self, key: str, label: str, default: bool, note: str) -> bool:
         """On or off."""
         return self._one(
@@ -64,26 +89,53 @@ class Controls:
             lambda bound: st.toggle(label, default, help=note, **bound),
         )
 
+    def said(
+        self,
+        key: str,
+        label: str,
+        options: Sequence[str],
+        default: str,
+        words: Callable[[str], str],
+    ) -> str:
+        """One of a few ``options``, at this place of the page and in words."""
+        self._check(key, options, default)
+        asked = st.query_params.get(key, default)
+        self._prepare(key, default)
+        index = options.index(asked if asked in options else default)
+        self.kept[key] = chosen = st.radio(
+            *(label, options, index),
+            format_func=words,
+            key=key,
+            horizontal=True,
+            label_visibility="collapsed",
+        )
+        if chosen != default:
+            st.query_params[key] = chosen
+        else:
+            st.query_params.pop(key, None)
+        return chosen
+
     def _one(
         self, key: str, options: Sequence[_T], default: _T, widget: Callable[[dict[str, Any]], Any]
     ) -> _T:
-        spelt = [
-            str(option).lower() if isinstance(option, bool) else str(option) for option in options
-        ]
-        self._check(key, spelt, str(default))
-        if self.entering and key in st.session_state:
-            del st.session_state[key]  # of another page, which may have other options
-        with st.sidebar:
-            chosen: _T = widget({"key": key, "bind": "query-params"})
-        return chosen
+        self._check(key, [spelt(option) for option in options], str(default))
+        self._prepare(key, default)
+        with self.place:
+            chosen: _T | None = widget({"key": key, "bind": "query-params"})
+        self.kept[key] = default if chosen is None else chosen  # an empty value chooses nothing
+        return default if chosen is None else chosen
 
     def some_of(
         self, key: str, label: str, options: Sequence[str], default: Sequence[str]
     ) -> tuple[str, ...]:
         """At least one of ``options``, in their order; without any, the default."""
-        for asked in st.query_params.get_all(key):
+        given = [name for name in st.query_params.get_all(key) if name]  # an empty one is none
+        for asked in given:
             self._check_one(key, asked, options, ", ".join(default))
-        with st.sidebar:
+        self._prepare(key, list(default))
+        if given and not set(given) & set(options):
+            st.session_state[key] = list(default)  # or nothing would be chosen
+        with self.place:
             chosen = st.pills(
                 label,
                 options,
@@ -92,9 +144,29 @@ class Controls:
                 key=key,
                 bind="query-params",
             )
+        self.kept[key] = chosen
         if not chosen:
             self.notices.append(self.text("common.none_chosen", label=label))
         return tuple(name for name in options if name in (chosen or default))
+
+    def _come_back(self) -> None:
+        """Chosen here before, and not in the address: the script runs again with those choices.
+
+        Only then the controls of the page before have let go of the address.
+        """
+        if self.kept and not any(key in st.query_params for key in self.kept):
+            for key, value in self.kept.items():
+                st.session_state.pop(key, None)
+                st.session_state[key] = value
+            st.session_state["returning"] = True
+            st.rerun()
+
+    def _prepare(self, key: str, default: Any) -> None:
+        """To be called before the widget is made: what it shows it then says in the address."""
+        if self.entering:
+            st.session_state.pop(key, None)  # of another page, which may have other options
+        if self.returning and self.kept.get(key, default) != default:
+            st.query_params[key] = spelt(self.kept[key])
 
     def _check(self, key: str, accepted: Sequence[str], default: str) -> None:
         """To be called before the widget is made: making it tidies the address."""
@@ -111,8 +183,8 @@ class Controls:
             st.info(notice)
 
 
-def bad_value(key: str, asked: str, default: str, text: Text) -> str:
-    """What to say of a value in the address that is not accepted."""
-    asked = asked if len(asked) <= 40 else asked[:37] + "..."
-    value = "".join(c if c.isprintable() and c != "`" else "?" for c in asked)
-    return text("common.notice", name=key, value=value, shown=default)
+def spelt(value: object) -> Any:
+    """As it stands in the address; of several, each."""
+    if isinstance(value, list):
+        return [spelt(one) for one in value]
+    return str(value).lower() if isinstance(value, bool) else str(value)

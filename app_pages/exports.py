@@ -1,38 +1,84 @@
-"""What a page gives away: its numbers as files, and the command that makes them again."""
+"""What a page gives away: its numbers and pictures as files, and what makes them again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
+from views.player import PlayerLane
 from views.text import Text
 
-MIME = {"csv": "text/csv", "json": "application/json", "perfetto": "application/json"}
-SUFFIX = {"csv": ".csv", "json": ".json", "perfetto": ".perfetto.json"}
+# Suffix and media type of each kind of file.
+KINDS = {
+    "csv": (".csv", "text/csv"),
+    "json": (".json", "application/json"),
+    "perfetto": (".perfetto.json", "application/json"),
+    "svg": (".svg", "image/svg+xml"),
+    "figure": (".svg", "image/svg+xml"),
+    "gif": (".gif", "image/gif"),
+    "html": (".html", "text/html"),
+}
+
+Files = dict[str, Callable[[], str | bytes]]  # made by the click, by kind
 
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """Texts of the files by kind (``csv``, ``json``, ``perfetto``), their name, the commands."""
+    """Texts of the files by kind (``csv``, ``json``, …), their name; the commands, the program."""
 
     name: str
     files: dict[str, str]
     commands: str
+    snippet: str
 
 
-def show_exports(exports: Exports, text: Text) -> None:
-    """Buttons side by side, and the commands below."""
-    st.header(text("common.downloads"), anchor=False)
-    with st.container(horizontal=True):
-        for kind, content in exports.files.items():
-            st.download_button(
-                text(f"common.{kind}"),
-                content,
-                exports.name + SUFFIX[kind],
-                MIME[kind],
-                key=f"download_{kind}",
-                on_click="ignore",
-            )
-    st.caption(text("common.reproduce"))
-    st.code(exports.commands, language="shell", wrap_lines=True)
+def player_pictures(
+    lanes: Callable[[], Sequence[PlayerLane]],
+    data: dict[str, Any],
+    moment_s: float,
+    title: str,
+    text: Text,
+) -> Files:
+    """What a player shows, to be made when somebody asks: the moment, the film, the player."""
+
+    def svg() -> str:
+        from views.picture import frame_svg
+
+        return frame_svg(lanes(), moment_s, text)
+
+    def gif() -> bytes:
+        from views.picture_gif import race_gif
+
+        return race_gif(lanes(), text)
+
+    def html() -> str:
+        from views.standalone import html_page
+
+        return html_page(data | {"moment_s": moment_s}, title, picture=svg())
+
+    return {"svg": svg, "gif": gif, "html": html}
+
+
+def show_exports(exports: Exports, text: Text, more: Files | None = None) -> None:
+    """Buttons side by side, and below what to type."""
+    with st.container(key="part_downloads"):
+        st.header(text("common.downloads"), anchor=False)
+        with st.container(horizontal=True):
+            for kind, content in (exports.files | (more or {})).items():
+                suffix, media_type = KINDS[kind]
+                st.download_button(
+                    text(f"common.{kind}"),
+                    content,
+                    exports.name + suffix,
+                    media_type,
+                    key=f"download_{kind}",
+                    on_click="ignore",
+                )
+        if exports.commands:
+            st.caption(text("common.reproduce"))
+            st.code(exports.commands, language="shell", wrap_lines=True)
+        st.caption(text("common.snippet"))
+        st.code(exports.snippet, language="python", wrap_lines=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app_pages.controls import bad_value
+from app_pages.notices import bad_value
 from views.text import LANGUAGES, Text, load_text
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import streamlit as st
 
 from app_pages.controls import Controls
-from app_pages.exports import Exports, show_exports
+from app_pages.exports import Exports, Files, player_pictures, show_exports
+from app_pages.fork import asked_changes
 from app_pages.stage import player
 from simcore.records import load_records
+from simcore.trace import Trace
 from simcore.units import (
     format_bytes,
     format_rate,
@@ -29,14 +31,17 @@ from views.comparison import (
     simulated_rows,
 )
 from views.export import traces_csv, traces_json, traces_perfetto
+from views.fork import Fork, fork, fork_data
 from views.player import Mark, PlayerLane, payload, poster_s
 from views.race import FRAME_FACTOR, HUBS, Run, Setting, headline, race
+from views.snippet import race_snippet
 from views.tables import markdown_table
 from views.text import Text, load_text
 
 SIZES = ("64KiB", "256KiB", "1MiB", "8MiB", "25MiB", "100MiB", "256MiB", "1GiB")
 RATES = ("100Mbit/s", "200Mbit/s", "1Gbit/s", "10Gbit/s", "25Gbit/s", "100Gbit/s", "400Gbit/s")
 LATENCIES = ("0us", "1us", "5us", "20us", "50us", "200us", "1ms")
+MAX_GPUS = 64  # beyond, points in a circle can no longer be told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class Page:
 
     headline: str
     player: dict[str, Any]
+    notices: tuple[str, ...]
     arithmetic: str
     arithmetic_note: str
     numbers: str
@@ -56,26 +62,36 @@ class Page:
 def show(text: Text) -> None:
     """The page."""
     controls = Controls("race", text)
-    page = build(choose(controls, text), text.language)
+    setting = choose(controls, text)
+    changes = asked_changes(controls)
+    page = build(setting, text.language, changes)
     st.title(text("race.question"), anchor=False)
+    controls.notices += page.notices
     controls.show_notices()
     with st.container(key="headline"):
         st.markdown(page.headline)
-    player(page.player, key="race_player")
-    st.header(text("race.closed_form"), anchor=False)
-    st.markdown(page.arithmetic)
-    st.caption(page.arithmetic_note)
-    st.header(text("race.numbers"), anchor=False)
-    st.markdown(page.numbers)
-    st.caption(page.numbers_note)
-    st.caption(text("race.run_it"))
-    st.code(page.command, language="shell", wrap_lines=True)
-    show_exports(page.exports, text)
+    moment_s = player(page.player, "race_player", text)
+    with st.container(key="part_numbers"):
+        st.header(text("race.closed_form"), anchor=False)
+        st.markdown(page.arithmetic)
+        st.caption(page.arithmetic_note)
+        st.header(text("race.numbers"), anchor=False)
+        st.markdown(page.numbers)
+        st.caption(page.numbers_note)
+        st.caption(text("race.run_it"))
+        st.code(page.command, language="shell", wrap_lines=True)
+    question = text("race.question")
+
+    def lanes() -> list[PlayerLane]:
+        return _lanes(race(setting), setting, changes, text)[0]
+
+    pictures = player_pictures(lanes, page.player, moment_s, question, text)
+    show_exports(page.exports, text, files(setting, changes) | pictures)
 
 
 def choose(controls: Controls, text: Text) -> Setting:
     """The controls; every choice is in the URL."""
-    gpus = controls.number("n", text("race.gpus"), 2, 16, 4)
+    gpus = controls.number("n", text("race.gpus"), 2, MAX_GPUS, 4)
     size = controls.choice("size", text("race.size"), SIZES, "8MiB")
     rate = controls.choice("rate", text("race.rate"), RATES, "200Mbit/s")
     latency = controls.choice("latency", text("race.latency"), LATENCIES, "0us")
@@ -85,27 +101,40 @@ def choose(controls: Controls, text: Text) -> Setting:
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
-def build(setting: Setting, language: str) -> Page:
+def build(setting: Setting, language: str, changes: tuple[str, ...] = ()) -> Page:
     """Simulate, and say what there is to say."""
     text = load_text(language)
     runs = race(setting)
-    records = load_records()
-    found = [measured(run.name, setting, records) for run in runs]
-    lanes = [
-        _lane(run, setting, marks(near, setting, text), text)
-        for run, near in zip(runs, found, strict=True)
-    ]
+    found = _found(runs, setting)
+    lanes, forked = _lanes(runs, setting, changes, text)
+    fork_panel = fork_data(forked, repr(setting), [lane.title for lane in lanes], text)
     fastest = min(runs, key=lambda run: run.time_s)
     return Page(
         headline(runs, setting, text),
-        payload(lanes, text, poster_s(fastest.trace)),
+        payload(lanes, text, poster_s(fastest.trace), fork=fork_panel),
+        forked.notices,
         _arithmetic(runs, setting, text),
         _arithmetic_note(setting, text),
         _numbers(runs, found, setting, text),
         _numbers_note(found, setting, text),
         _command(setting),
-        _exports(runs, setting),
+        _exports(runs, setting, forked.spelt),
     )
+
+
+def _found(runs: Sequence[Run], setting: Setting) -> list[Measured]:
+    records = load_records()
+    return [measured(run.name, setting, records) for run in runs]
+
+
+def _lanes(
+    runs: Sequence[Run], setting: Setting, changes: tuple[str, ...], text: Text
+) -> tuple[list[PlayerLane], Fork]:
+    """As simulated, beside what was measured; or with changes, beside what was to come."""
+    found = [marks(near, setting, text) for near in _found(runs, setting)]
+    lanes = [_lane(run, setting, its, text) for run, its in zip(runs, found, strict=True)]
+    forked = fork([run.simulation for run in runs], changes, text)
+    return forked.lanes(lanes, text), forked
 
 
 def _lane(run: Run, setting: Setting, found: tuple[Mark, ...], text: Text) -> PlayerLane:
@@ -172,17 +201,27 @@ def _command(setting: Setting) -> str:
     )
 
 
-def _exports(runs: Sequence[Run], setting: Setting) -> Exports:
-    """The three traces, and what simulates them again: the rate is that of the data."""
-    traces = [run.trace for run in runs]
-    files = {
-        "csv": traces_csv(traces),
-        "json": traces_json(traces),
-        "perfetto": traces_perfetto(traces),
+def files(setting: Setting, changes: tuple[str, ...] = ()) -> Files:
+    """The three traces, written when somebody asks: of 64 GPUs they are megabytes."""
+
+    def traces() -> list[Trace]:
+        runs = [run.simulation for run in race(setting)]
+        return [run.trace for run in fork(runs, changes, load_text("en")).after]
+
+    return {
+        "csv": lambda: traces_csv(traces()),
+        "json": lambda: traces_json(traces()),
+        "perfetto": lambda: traces_perfetto(traces()),
     }
+
+
+def _exports(runs: Sequence[Run], setting: Setting, changes: tuple[str, ...]) -> Exports:
+    """What simulates the traces again, with what was changed; the rate is that of the data."""
     case = (
         f"--gpus {setting.gpus} --size {setting.size_bytes}B "
         f"--bandwidth {setting.data_bytes_per_s:.12g}B/s --latency {setting.latency_s * 1e6:.12g}us"
     )
+    case += "".join(f" --slow-link '{change}'" for change in changes)
     commands = "\n".join(f"python -m simcore simulate {run.name} {case}" for run in runs)
-    return Exports(f"race-{setting.gpus}x{setting.size_bytes}B", files, commands)
+    name = f"race-{setting.gpus}x{setting.size_bytes}B"
+    return Exports(name, {}, commands, race_snippet(setting, changes))

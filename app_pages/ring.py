@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app_pages.controls import Controls
-from app_pages.exports import Exports, show_exports
+from app_pages.exports import Exports, player_pictures, show_exports
 from app_pages.stage import player
 from simcore.units import parse_rate, parse_time
 from views.player import PlayerLane, payload, poster_s
@@ -21,10 +21,11 @@ from views.ring import (
     headline,
     ring_run,
 )
+from views.snippet import ring_snippet
 from views.tables import markdown_table
 from views.text import Text, load_text
 
-MAX_GPUS = 8  # more cells than 64 cannot be read
+MAX_GPUS = 16  # 256 cells: more cannot be read
 MAX_NUMBERS = 24
 RATES = ("10Mbit/s", "100Mbit/s", "1Gbit/s", "10Gbit/s")
 LATENCIES = ("0us", "200ns", "1us", "5us")
@@ -51,18 +52,24 @@ def show(text: Text) -> None:
     rate = controls.choice("rate", text("ring.rate"), RATES, "100Mbit/s")
     latency = controls.choice("latency", text("ring.latency"), LATENCIES, "0us")
     page = build(gpus, numbers, rate, latency, text.language)
+    setting = RingSetting(gpus, numbers, parse_rate(rate), parse_time(latency))
     st.title(text("ring.question"), anchor=False)
     controls.show_notices()
     with st.container(key="headline"):
         st.markdown(page.headline)
-    player(page.player, key="ring_player")
-    st.header(text("ring.arithmetic"), anchor=False)
-    st.markdown(page.arithmetic)
-    st.caption(text("ring.arithmetic_note"))
-    st.header(text("ring.bytes"), anchor=False)
-    st.markdown(page.bytes)
-    st.caption(text("ring.bytes_note"))
-    show_exports(page.exports, text)
+    moment_s = player(page.player, "ring_player", text)
+    with st.container(key="part_numbers"):
+        st.header(text("ring.arithmetic"), anchor=False)
+        st.markdown(page.arithmetic)
+        st.caption(text("ring.arithmetic_note"))
+        st.header(text("ring.bytes"), anchor=False)
+        st.markdown(page.bytes)
+        st.caption(text("ring.bytes_note"))
+    question = text("ring.question")
+    pictures = player_pictures(
+        lambda: [_lane(ring_run(setting), text)], page.player, moment_s, question, text
+    )
+    show_exports(page.exports, text, pictures)
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -70,23 +77,25 @@ def build(gpus: int, numbers: int, rate: str, latency: str, language: str) -> Pa
     """Simulate, and say what there is to say."""
     text = load_text(language)
     run = ring_run(RingSetting(gpus, numbers, parse_rate(rate), parse_time(latency)))
-    trace = run.simulation.trace
-    lane = PlayerLane(
-        title=text("strategy.ring"),
-        schedule=run.schedule,
-        cluster=run.setting.cluster(),
-        trace=trace,
-        lower_bound_s=run.simulation.lower_bound_s,
-        inputs=run.setting.inputs(),
-    )
     keys = ("common.quantity", "ring.formula", "ring.with_numbers", "ring.result")
     header = [text(key) for key in keys]
     return Page(
         headline(run, text),
-        payload([lane], text, poster_s(trace)),
+        payload([_lane(run, text)], text, poster_s(run.simulation.trace)),
         markdown_table(header, arithmetic_rows(run, text)),
         markdown_table(bytes_header(text), bytes_rows(run)),
         _exports(run, rate, latency),
+    )
+
+
+def _lane(run: RingRun, text: Text) -> PlayerLane:
+    return PlayerLane(
+        title=text("strategy.ring"),
+        schedule=run.schedule,
+        cluster=run.setting.cluster(),
+        trace=run.simulation.trace,
+        lower_bound_s=run.simulation.lower_bound_s,
+        inputs=run.setting.inputs(),
     )
 
 
@@ -97,4 +106,5 @@ def _exports(run: RingRun, rate: str, latency: str) -> Exports:
         f"--bandwidth {rate} --latency {latency}"
     )
     files = {"csv": trace.to_csv(), "json": trace.to_json(), "perfetto": trace.to_perfetto()}
-    return Exports(f"ring-{setting.gpus}x{setting.size_bytes}B", files, command)
+    name = f"ring-{setting.gpus}x{setting.size_bytes}B"
+    return Exports(name, files, command, ring_snippet(setting))

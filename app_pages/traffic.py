@@ -10,8 +10,10 @@ import streamlit as st
 
 from app_pages.controls import Controls
 from app_pages.exports import Exports, show_exports
+from app_pages.figure_downloads import figure_file
 from app_pages.race import LATENCIES, RATES, SIZES
 from simcore.units import parse_bytes, parse_rate, parse_time
+from views.snippet import traffic_snippet
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
 from views.traffic import (
@@ -54,10 +56,13 @@ def show(text: Text) -> None:
         st.markdown(page.headline)
     st.caption(text("traffic.legend"))
     st.html(page.bars)
-    st.header(text("traffic.numbers"), anchor=False)
-    st.markdown(page.table)
-    st.caption(text("traffic.note"))
-    show_exports(page.exports, text)
+    with st.container(key="part_numbers"):
+        st.header(text("traffic.numbers"), anchor=False)
+        st.markdown(page.table)
+        st.caption(text("traffic.note"))
+    numbers = (parse_bytes(size), parse_rate(rate), parse_time(latency))
+    figure = figure_file(TrafficSetting(gpus, *numbers, servers), text)
+    show_exports(page.exports, text, figure)
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -81,7 +86,7 @@ def build(gpus: int, servers: int, size: str, rate: str, latency: str, language:
         headline(found, setting, text),
         bars_html(found, text),
         markdown_table(table_header(text), table_rows(found, setting, text)),
-        Exports(f"traffic-{gpus}x{size}", files, "\n".join(commands)),
+        Exports(f"traffic-{gpus}x{size}", files, "\n".join(commands), traffic_snippet(setting)),
     )
 
 

@@ -4,6 +4,10 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+from tests.browser import address, browser, open_page
+
+__all__ = ["address", "browser", "open_page"]  # fixtures for all tests
+
 # A slow moment of a shared machine is no failure; in CI the same examples run every time.
 settings.register_profile(
     "syncscope",

@@ -17,3 +17,7 @@ def require(what: str, missing: str | None) -> None:
     if what in os.environ.get("SYNCSCOPE_REQUIRE", "").split(","):
         pytest.fail(missing)
     pytest.skip(missing)
+
+
+# Every page by the name of its module. What is here is held to all that tests ask of every page.
+PAGES = ("race", "ring", "traffic", "scaling", "whatif", "step", "staleness")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+
+from babel.messages.catalog import Catalog, Message
+from babel.messages.pofile import read_po
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 HTML_LANGUAGES = {"en": "en", "zh": "zh-CN"}
@@ -31,6 +33,10 @@ class Text:
         """The phrase with its placeholders filled in; an unknown key is a ``KeyError``."""
         return _SEAM.sub(" ", self.phrases[key].format(**values))
 
+    def joined(self, sentences: Iterable[str]) -> str:
+        """One after another: with a space between them, which Chinese does not have."""
+        return (" " if self.language == "en" else "").join(sentences)
+
     def under(self, prefix: str) -> dict[str, str]:
         """Phrases whose key starts with ``prefix.``, without it, placeholders left open."""
         start = prefix + "."
@@ -42,5 +48,19 @@ def load_text(language: str) -> Text:
     """The catalogue of ``en`` or ``zh``."""
     if language not in LANGUAGES:
         raise ValueError(f"language {language!r}; accepted: {', '.join(LANGUAGES)}")
-    file = resources.files("views").joinpath(f"locale/{language}.json")
-    return Text(language, json.loads(file.read_text(encoding="utf-8")))
+    return Text(language, {m.context: phrase_of(m) for m in read_catalogue(language) if m.context})
+
+
+def read_catalogue(language: str) -> Catalog:
+    """The gettext file: a phrase's context is its key, its id the English text.
+
+    English itself is the template, ``syncscope.pot``.
+    """
+    name = "syncscope.pot" if language == "en" else f"{language}.po"
+    with resources.files("views").joinpath(f"locale/{name}").open("rb") as file:
+        return read_po(file)
+
+
+def phrase_of(message: Message) -> str:
+    """The translation, which the template leaves empty; then the English text."""
+    return str(message.string or message.id)

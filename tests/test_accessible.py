@@ -1,0 +1,75 @@
+"""axe-core finds nothing serious on any page, in either language, scheme, wide and narrow."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from tests.support import PAGES, require
+from tests.test_address import PATHS
+from views.text import LANGUAGES, load_text
+
+pytestmark = pytest.mark.browser
+
+SETTLED = """() => {
+  const moving = document.getAnimations().filter((one) => one.playState === "running");
+  for (const one of moving) { // what fades in is not yet what people read
+    if (one.effect.getComputedTiming().endTime < Infinity) one.finish();
+  }
+  const app = document.querySelector("[data-testid=stApp]");
+  return app.dataset.testScriptState === "notRunning" && !moving.length;
+}"""
+OPTIONS = {"resultTypes": ["violations"]}
+GRAVE = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def axe():
+    found = importlib.util.find_spec("axe_playwright_python")
+    require("browser", None if found else "axe is missing: pip install -r requirements-dev.txt")
+    from axe_playwright_python.sync_playwright import Axe
+
+    return Axe()
+
+
+def grave(axe, page) -> list[str]:
+    """What is wrong, where, and in which words."""
+    page.wait_for_function(SETTLED)
+    violations = axe.run(page, options=OPTIONS).response["violations"]
+    return [
+        f"{found['id']} ({found['impact']}): {node['target']}: {node['html'][:160]}"
+        for found in violations
+        if found["impact"] in GRAVE
+        for node in found["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("page_name", PAGES)
+def test_nothing_serious_is_wrong(open_page, axe, page_name, language, scheme):
+    query = {"lang": LANGUAGES[language]}
+    page = open_page(PATHS[page_name], query=query, ready="stHeading", color_scheme=scheme)
+    text = load_text(language)
+    page.get_by_role("heading", name=text(f"{page_name}.question")).wait_for()
+    page.get_by_role("heading", name=text("common.downloads")).wait_for()
+    page.get_by_test_id("copy").wait_for()
+    assert grave(axe, page) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("document.querySelector('[data-testid=stMain]').clientWidth <= 390")
+    assert grave(axe, page) == []
+
+
+def test_nothing_serious_is_wrong_with_the_switches_open(open_page, axe):
+    page = open_page(ready="copy")
+    page.get_by_role("button", name="What this link shows").click()
+    page.get_by_text("For teachers").wait_for()
+    assert grave(axe, page) == []
+
+
+def test_it_finds_what_is_wrong(open_page, axe):
+    """Held against a page that is made worse: a test that finds nothing proves nothing."""
+    page = open_page(ready="copy")
+    page.get_by_test_id("copy").evaluate("button => { button.replaceChildren() }")
+    assert any("button-name" in found for found in grave(axe, page))
