@@ -45,8 +45,8 @@ def grave(axe, page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("language", LANGUAGES)
+# Contrast depends on the scheme and names on the language, neither on the other.
+@pytest.mark.parametrize(("language", "scheme"), [("en", "light"), ("zh", "dark")])
 @pytest.mark.parametrize("page_name", PAGES)
 def test_nothing_serious_is_wrong(open_page, axe, page_name, language, scheme):
     query = {"lang": LANGUAGES[language]}
