@@ -34,7 +34,10 @@ def train(
     Raises ``RunError`` for a run that failed, ``ValueError`` for what cannot be run.
     """
     if not work.backward_s:
-        raise ValueError(f"the compute time of {work.name!r} is not known; accepted: one that is")
+        raise ValueError(
+            f"the compute time of {work.name!r} is not known; accepted: a model file that "
+            "holds it, or --forward T --backward T"
+        )
     if work.elements > MOST_ELEMENTS or any(p.dtype != "float32" for p in work.parameters):
         raise ValueError(
             f"{work.name!r}: accepted are float32 parameters, at most {MOST_ELEMENTS} elements"

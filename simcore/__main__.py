@@ -33,6 +33,7 @@ from simcore.engine import Simulation, SimulationError, simulate
 from simcore.explain import critical_path, idle_s
 from simcore.schedule import Collective, Schedule, reorder
 from simcore.step_command import (
+    check_strategy,
     compare_steps,
     comparison_rows,
     prepare_async,
@@ -41,7 +42,6 @@ from simcore.step_command import (
     step_lines,
     verdict,
 )
-from simcore.strategies import find_strategy
 from simcore.trace import Trace
 from simcore.units import ITEM_BYTES, format_bytes, format_rate, format_time
 
@@ -311,7 +311,7 @@ def _step(args: argparse.Namespace) -> None:
     if args.strategy == async_step.NAME:
         _async_step(args)
         return
-    find_strategy(args.strategy)
+    check_strategy(args.strategy)
     cluster = _cluster(args, ranks_of(args, args.strategy))
     with _Progress() as progress:
         result = run_step(args, cluster, progress)

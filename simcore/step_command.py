@@ -12,6 +12,7 @@ from simcore.buckets import DdpOptions
 from simcore.cluster import Cluster
 from simcore.explain import not_the_network
 from simcore.model import Workload
+from simcore.names import unknown
 from simcore.step import StepResult, step
 from simcore.strategies import STRATEGIES, Setting, Strategy, find_strategy
 from simcore.units import format_bytes, format_time
@@ -100,6 +101,13 @@ def ranks_of(args: argparse.Namespace, strategy: str) -> int:
         "byteps": args.gpus if args.servers is None else args.servers,
     }
     return int(args.gpus + extra.get(strategy, 0))
+
+
+def check_strategy(name: str) -> None:
+    """A name that ``step`` accepts, or a ``ValueError`` that lists them."""
+    names = [*(row.name for row in STRATEGIES), async_step.NAME]
+    if name not in names:
+        raise ValueError(unknown("strategy", name, names))
 
 
 def prepare_async(args: argparse.Namespace) -> Setting:

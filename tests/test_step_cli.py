@@ -469,3 +469,8 @@ def test_what_the_asynchronous_server_refuses(capsys, flags, says):
 def test_only_the_asynchronous_server_takes_a_bound(capsys):
     assert main(["step", "ddp", *CASE, "--bound", "2"]) == 2
     assert "ddp takes no --bound; accepted: with ps-async" in capsys.readouterr().err
+
+
+def test_a_misspelt_asynchronous_server_is_found(capsys):
+    assert main(["step", "ps-asyn", *CASE]) == 2
+    assert "did you mean 'ps-async'?" in capsys.readouterr().err

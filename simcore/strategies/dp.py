@@ -63,14 +63,14 @@ def dp(setting: Setting, batch: int | None = None) -> Plan:
     forward_s, backward_s = math.fsum(work.forward_s), math.fsum(work.backward_s)
     one_pass: tuple[Task, ...] = (
         spread("scatter inputs", work.input_bytes, [], ["inputs"], True),
-        _send_out(setting, model, busy),
+        _with_gpu0(setting, model, busy, out=True),
         Compute("launch", launch, "copy", ("replicas",), ("launched",)),
         Compute("forward", computed(forward_s), "forward", ("inputs", "launched"), ("outputs",)),
         spread("gather outputs", work.output_bytes, ["outputs"], ["gathered"], False),
         Compute("loss", 0.0, "forward", ("gathered",), ("loss",), ranks=(0,)),
         spread("scatter output gradients", work.output_bytes, ["loss"], ["dy"], True),
         Compute("backward", computed(backward_s), "backward", ("dy",), ("gradients",)),
-        _take_in(setting, gradients, busy),
+        _with_gpu0(setting, gradients, busy, out=False),
     )
     update = Compute(
         *("optimizer", work.optimizer_s * factor[0], "optimizer"),
@@ -81,43 +81,26 @@ def dp(setting: Setting, batch: int | None = None) -> Plan:
     return Plan("dp", n, (*one_pass * setting.accumulate, update))
 
 
-def _send_out(setting: Setting, sizes: Sequence[int], busy: Sequence[int]) -> Task:
-    """Parameters and buffers from GPU 0, in every forward pass."""
-    n, reads, writes = setting.gpus, ["parameters"], ["replicas"]
-    chunks = coalesced(sizes)
+def _with_gpu0(setting: Setting, sizes: Sequence[int], busy: Sequence[int], out: bool) -> Task:
+    """The model from GPU 0 in every forward pass, or gradients to it, peer by peer."""
+    n, peers = setting.gpus, (0, *busy)
+    label, reads, writes = (
+        ("send parameters", ["parameters"], ["replicas"])
+        if out
+        else ("reduce gradients", ["gradients"], ["reduced"])
+    )
     if setting.backend == "nccl":
-        peers = (0, *busy)
+        algorithm = "ring-broadcast" if out else "chain-reduce"
         return collective(
-            *("send parameters", "ring-broadcast", len(peers), sum(sizes), 1),
+            *(label, algorithm, len(peers), sum(sizes), 1),
             ranks=peers if len(peers) < n else None,
             reads=reads,
             writes=writes,
             flags={"pieces": pieces(sum(sizes))},
         )
     rows = [
-        (number * len(busy) + place, 0, rank, nbytes)
-        for number, nbytes in enumerate(chunks)
+        (number * len(busy) + place, *((0, rank) if out else (rank, 0)), nbytes)
+        for number, nbytes in enumerate(coalesced(sizes))
         for place, rank in enumerate(busy)
     ]
-    return copies("send parameters", n, rows, reads=reads, writes=writes)
-
-
-def _take_in(setting: Setting, sizes: Sequence[int], busy: Sequence[int]) -> Task:
-    """Gradients to GPU 0, which adds one peer's after another's."""
-    n, reads, writes = setting.gpus, ["gradients"], ["reduced"]
-    chunks = coalesced(sizes)
-    if setting.backend == "nccl":
-        peers = (0, *busy)
-        return collective(
-            *("reduce gradients", "chain-reduce", len(peers), sum(sizes), 1),
-            ranks=peers if len(peers) < n else None,
-            reads=reads,
-            writes=writes,
-            flags={"pieces": pieces(sum(sizes))},
-        )
-    rows = [
-        (number * len(busy) + place, rank, 0, nbytes)
-        for number, nbytes in enumerate(chunks)
-        for place, rank in enumerate(busy)
-    ]
-    return copies("reduce gradients", n, rows, reads=reads, writes=writes, add=True)
+    return copies(label, n, rows, reads=reads, writes=writes, add=not out)
