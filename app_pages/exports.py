@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -67,11 +68,14 @@ def show_exports(exports: Exports, text: Text, more: Files | None = None) -> Non
     with st.container(key="part_downloads"):
         st.header(text("common.downloads"), anchor=False)
         with st.container(horizontal=True):
-            for kind, content in (exports.files | (more or {})).items():
+            # All by the click: the browser fetches a file that is ready at once, only to see that
+            # it is there, and complains when the reader has gone on to another page meanwhile.
+            ready: Files = {kind: partial(str, content) for kind, content in exports.files.items()}
+            for kind, make in (ready | (more or {})).items():
                 suffix, media_type = KINDS[kind]
                 st.download_button(
                     text(f"common.{kind}"),
-                    content,
+                    make,
                     exports.name + suffix,
                     media_type,
                     key=f"download_{kind}",

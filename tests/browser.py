@@ -116,7 +116,7 @@ def open_page(browser, address):
     yield open_one
     for context in contexts:
         context.close()
-    assert complaints == []
+    assert not complaints, complaints
     assert requests
     local = ("http", "ws", "data", "blob")
     for url in requests:
