@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from real_gpu.job import VENDOR, Case, CaseResult, Job, RunError
+from real_gpu.job import Case, CaseResult, Job, RunError
 from real_gpu.ranks import Ranks
 from real_gpu.shaped import Hub
 
@@ -54,7 +54,7 @@ def _patience_s(case: Case, job: Job) -> float:
 
 def _run_case(ranks: Ranks, case: Case, patience_s: float, hub: Hub | None) -> CaseResult:
     payload = ranks.all(30 + patience_s, do="prepare", case=asdict(case))
-    result = CaseResult([], [], [], payload if _has_payload(case) else None)
+    result = CaseResult([], [], [], payload if all(payload) else None)
     warm, late = 0, 0
     while len(result.runs_s) < case.runs:
         ranks.all(30, do="reset")
@@ -79,10 +79,6 @@ def _run_case(ranks: Ranks, case: Case, patience_s: float, hub: Hub | None) -> C
             for row in answer["spans"]
         ]
     return result
-
-
-def _has_payload(case: Case) -> bool:
-    return case.name not in VENDOR and case.training is None
 
 
 def _settled_counters(ranks: Ranks, hub: Hub) -> dict[str, Any]:

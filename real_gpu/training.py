@@ -66,18 +66,20 @@ class TrainingStep:
         self.wanted = self.accumulate * ((n + 1) / 2 if self.synced else rank + 1)
         self.optimizer_s = from_json(training["workload"]).optimizer_s
         self.x = torch.ones(1, requires_grad=True)
+        self.payload: dict[str, int] = {}
 
     def reset(self) -> None:
         """Forget the gradients; their memory stays."""
         self.model.zero_grad(set_to_none=False)
 
-    def run(self) -> None:
+    def run(self) -> list[list[float]]:
         """All micro-batches, of which only the last is synchronised, and the optimizer."""
         for number in range(self.accumulate):
             syncs = self.synced and number == self.accumulate - 1
             with contextlib.nullcontext() if syncs else self.model.no_sync():
                 self.model(self.x).sum().backward()
         time.sleep(self.optimizer_s)
+        return []
 
     def difference(self) -> str | None:
         """What is wrong with the gradients, if anything is."""

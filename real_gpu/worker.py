@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from real_gpu.job import VENDOR, Case, RunError, reference_schedule, replayed_schedule
+from real_gpu.job import Case, RunError
 
 _PR_SET_PDEATHSIG = 1
 _SETTING_UP = ("isolate", "connect", "load", "listen", "join")
@@ -116,59 +116,27 @@ class Rank:
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         """Make this case's input, and what must come out; answers the payload of a replay."""
-        import torch
+        from real_gpu.works import make_work
 
-        from real_gpu import data, replay
-
-        c = self.case = Case(**case)
-        if c.training is not None:
-            from real_gpu.training import TrainingStep
-
-            self.training = TrainingStep(c.training, self.rank, self.n)
-            return {}
-        values = data.inputs(self.rank, 0, c.elements, c.dtype)
-        self.input = replay.to_torch(values, c.dtype, self.device)
-        self.buffer = torch.empty_like(self.input)
-        if c.name in VENDOR:
-            self.total, self.allowed = data.exact_sum(self.n, c.elements, c.dtype)
-        else:
-            self.steps = replay.plan(replayed_schedule(c, self.n), self.rank, self.buffer)
-            self.schedule = reference_schedule(c, self.n)
-            if self.rank >= self.schedule.workers:
-                self.input.zero_()  # a server brings nothing
-            self.expected = data.expected(self.schedule, self.rank, c.elements, c.dtype)
-            return replay.traffic(self.steps)
-        return {}
+        self.case = Case(**case)
+        self.work = make_work(self.case, self.rank, self.n, self.device)
+        return self.work.payload
 
     def reset(self) -> dict[str, Any]:
         """Put the input back."""
-        if self.case.training is not None:
-            self.training.reset()
-        else:
-            self.buffer.copy_(self.input)
+        self.work.reset()
         self._finish()
         return {}
 
     def run(self, start_s: float) -> dict[str, Any]:
         """Run the case at the agreed time, check the result, and only then say when it ended."""
-        import torch.distributed as dist
-
-        from real_gpu import replay
-
         late_s = time.monotonic() - start_s
-        spans: list[list[float]] = []
         with self._ahead():
             time.sleep(max(0.0, -late_s))
-            if self.case.training is not None:
-                self.training.run()
-            elif self.case.name in VENDOR:
-                dist.all_reduce(self.buffer)
-            else:
-                spans = replay.replay(self.steps)
+            spans = self.work.run()
             self._finish()
             end_s = time.monotonic()
-        wrong = self._difference() if self.case.training is None else self.training.difference()
-        if wrong:
+        if wrong := self.work.difference():
             raise RunError(f"{self.case.name} gave a wrong result: rank {self.rank}, {wrong}")
         return {"end_s": end_s, "late_s": late_s, "spans": spans if self.case.spans else []}
 
@@ -195,21 +163,6 @@ class Rank:
             import torch
 
             torch.cuda.synchronize()
-
-    def _difference(self) -> str | None:
-        import numpy as np
-
-        from real_gpu import data, replay
-
-        got = replay.to_numpy(self.buffer, data.numpy_dtype(self.case.dtype))
-        if self.case.name not in VENDOR:
-            return data.first_difference(got, self.expected, self.schedule)
-        wide = got if self.case.dtype == "int64" else got.astype(np.float64)
-        wrong = np.flatnonzero(~(np.abs(wide - self.total) <= self.allowed))
-        if not len(wrong):
-            return None
-        at = int(wrong[0])
-        return f"element {at}: got {got[at]!s}, wanted {self.total[at]!s} ± {self.allowed[at]:.3g}"
 
 
 def main(rank: Rank, more_requests: tuple[str, ...] = ()) -> None:

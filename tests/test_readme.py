@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from real_gpu.__main__ import _parser
+from real_gpu.commands import parser
 from simcore.arguments import parse
 from simcore.records import load_records
 from simcore.units import format_bytes, format_time
@@ -34,7 +34,7 @@ def test_the_table_is_the_records():
 def test_commands_parse(package: str, arguments: str):
     """What the README tells people to type is accepted."""
     words = shlex.split(arguments)
-    parsed = parse(words) if package == "simcore" else _parser().parse_args(words)
+    parsed = parse(words) if package == "simcore" else parser().parse_args(words)
     assert parsed.command == words[0]
 
 

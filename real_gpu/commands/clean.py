@@ -1,0 +1,28 @@
+"""``python -m real_gpu clean``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from real_gpu.clean import clean
+from real_gpu.commands.common import Parser
+
+HELP = "end what a killed run left behind"
+
+
+def add(parser: Parser) -> None:
+    """Its arguments."""
+    parser.add_argument("--json", action="store_true")
+
+
+def command(args: argparse.Namespace) -> int:
+    """End it, and say what."""
+    ended = clean()
+    if args.json:
+        print(json.dumps({"ended_processes": ended}))
+    elif ended:
+        print(f"ended {len(ended)} processes of a killed run: {', '.join(map(str, ended))}")
+    else:
+        print("nothing was left behind")
+    return 0
