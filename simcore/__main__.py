@@ -27,7 +27,7 @@ from simcore.algorithms import (
 )
 from simcore.arguments import parse
 from simcore.cluster import Cluster, ring_order, uniform
-from simcore.cluster_file import load_cluster
+from simcore.cluster_file import load_cluster, presets
 from simcore.cost import ClosedForm, closed_form
 from simcore.engine import Simulation, SimulationError, simulate
 from simcore.explain import critical_path, idle_s
@@ -59,7 +59,10 @@ def _cluster(args: argparse.Namespace, ranks: int) -> Cluster:
         return uniform(ranks, args.bandwidth, latency_s=args.latency or 0.0, **launches)
     if args.latency is not None:
         raise ValueError("--latency goes with --bandwidth; a cluster has its own")
-    return replace(load_cluster(args.cluster, ranks).without_protocol(), **launches)
+    cluster = load_cluster(args.cluster, ranks)
+    if args.cluster in presets():  # a preset's protocol is an assumption, a file's is its own
+        cluster = cluster.without_protocol()
+    return replace(cluster, **launches)
 
 
 def _elements(args: argparse.Namespace) -> int:
@@ -225,12 +228,14 @@ def _print_run(args: argparse.Namespace, document: dict[str, Any]) -> None:
         rate for port in cluster.ports for rate in (port.send_bytes_per_s, port.receive_bytes_per_s)
     }
     ports = format_rate(min(rates)) if len(rates) == 1 else f"from {format_rate(min(rates))}"
+    by_size = [seconds for _, seconds in cluster.latency_by_size] or [cluster.latency_s]
+    latency = " to ".join(format_time(s) for s in sorted({min(by_size), max(by_size)}))
     form = document["closed_form"]
     case = f"{args.algorithm} on {args.gpus} GPUs: {format_bytes(args.size)} of {args.dtype}"
     link, busy = document["busiest_link"].values()
     events = f"{document['events']} events, solver '{document['solver']}'"
     lines = [
-        f"{case}, {ports} per port, latency {format_time(cluster.latency_s)}, rule '{args.sync}'",
+        f"{case}, {ports} per port, latency {latency}, rule '{args.sync}'",
         f"simulated     {format_time(document['time_s'])}",
         f"lower bound   {format_time(document['lower_bound_s'])}",
         f"closed form   {form}" if form else "closed form   none for this case",

@@ -133,7 +133,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             _add_case(sub, command=name)
     _add_what_if(subs["simulate"])
     for name in ("step", "compare"):
-        _add_training(subs[name])
+        add_training(subs[name])
     add = subs["step"].add_argument
     add("--trace", type=_checked(_trace_file), metavar="FILE", help=".json or .csv")
     add(
@@ -242,8 +242,14 @@ def _add_what_if(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--trace", type=_checked(_trace_file), metavar="FILE", help=".json or .csv")
 
 
-def _add_training(sub: argparse.ArgumentParser) -> None:
-    """What a model's step needs to know beyond its bytes."""
+def add_training(
+    sub: argparse.ArgumentParser,
+    backend: str = "nccl (default) or gloo, which for dp means copies",
+) -> None:
+    """What a model's step needs to know beyond its bytes; ``step_command`` reads it.
+
+    ``backend`` is what the help says of the flag.
+    """
     add = sub.add_argument
     for name in ("forward", "backward", "optimizer"):
         add(f"--{name}", type=_checked(parse_time), metavar="T", help=f"seconds of the {name} pass")
@@ -261,22 +267,13 @@ def _add_training(sub: argparse.ArgumentParser) -> None:
         help="0 is the first; default: a late one",
     )
     add("--accumulate", type=_checked(_number), metavar="K", help="micro-batches; default 1")
-    add("--overlap", type=_checked(_share), metavar="0…1", help="default 1")
-    add("--backend", metavar="nccl|gloo", help="default nccl; for dp, gloo means copies")
+    add("--backend", metavar="NAME", help=backend)
     add("--algorithm", metavar="NAME", help="of the all-reduce; default ring")
     add("--period", type=_checked(_number), metavar="H", help="of local SGD; default 8")
-    add("--slower", type=_checked(_slower), action="append", default=[], metavar="RANK:FACTOR")
     add("--not-pipelined", help="push all, then pull all (ps, ps-dedicated)", **yes)
-    add(
-        *("--launch-per-replica",),
-        type=_checked(parse_time),
-        metavar="T",
-        help="dp: of each replica's forward pass, one after another",
-    )
-    for flag in ("servers", "gpus_per_node"):
-        name = f"--{flag.replace('_', '-')}"
-        if name not in sub._option_string_actions:
-            add(name, type=_checked(_number), metavar="K", help=ALGORITHM_FLAGS[flag])
+    for flag, parse_value, metavar, about in _STEP_FLAGS:
+        many: dict[str, Any] = {"action": "append", "default": []} if flag == "slower" else {}
+        add(f"--{flag}", type=_checked(parse_value), metavar=metavar, help=about, **many)
 
 
 def _samples(text: str) -> int:
@@ -310,3 +307,12 @@ def _slower(text: str) -> tuple[int, float]:
     if not match or not float(match[2]):
         raise ValueError(f"slower {text!r}; accepted: RANK:FACTOR, such as 3:1.5")
     return int(match[1]), float(match[2])
+
+
+_STEP_FLAGS: tuple[tuple[str, Callable[[str], Any], str, str], ...] = (
+    ("overlap", _share, "0…1", "how much of the remaining backward pass a bucket may overlap (1)"),
+    ("slower", _slower, "RANK:FACTOR", "a GPU that computes FACTOR times as long; may be repeated"),
+    ("launch-per-replica", parse_time, "T", "dp: of each replica's forward pass, in turn"),
+    ("servers", _number, "K", "how many servers (ps, ps-dedicated, byteps)"),
+    ("gpus-per-node", _number, "K", "ranks in a node (hsdp, or --algorithm hierarchical)"),
+)

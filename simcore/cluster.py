@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from simcore.schedule import IntArray, check_n
 from simcore.trace import FloatArray
@@ -89,8 +90,20 @@ class Cluster:
     port's clock, bytes on an interface counter, and acknowledgements that flow back. ``levels``
     go from the inside out. ``pair_latency_s`` holds (src, dst, seconds) for single pairs.
 
+    A latency delays the receiver: a sender is free as soon as the last byte has left. What issuing
+    a message costs its sender is ``launch_per_message_s``; on real machines both are there. Small
+    and large messages have regimes of their own in ``latency_by_size``, which stands in place of
+    ``latency_s``: points (bytes of a message, seconds) with straight lines between them, and the
+    first and last point's latency beyond them.
+
+    After idling, every link lets ``burst_bytes`` on the wire pass at once, as shapers do: short
+    messages, and those after a pause, are faster than the rate says.
+
     >>> uniform(4, 25e6, latency_s=50e-6).payload_bytes_per_s[0].tolist()
     [25000000.0, 25000000.0, 25000000.0, 25000000.0]
+    >>> sized = uniform(2, 25e6, latency_by_size=((1000, 0.5), (3000, 1.0)))
+    >>> sized.latencies_s([1, 1000, 2000, 10**9]).tolist()
+    [0.5, 0.5, 0.75, 1.0]
     """
 
     name: str
@@ -105,11 +118,13 @@ class Cluster:
     half_duplex: bool = False
     levels: tuple[Level, ...] = ()
     pair_latency_s: tuple[tuple[int, int, float], ...] = ()
+    latency_by_size: tuple[tuple[int, float], ...] = ()
+    burst_bytes: float = 0.0
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         check_n(len(self.ports))
-        for name in (*TIMES, *FACTORS):
+        for name in (*TIMES, *FACTORS, "burst_bytes"):
             at_least = 1.0 if name.endswith("per_payload_byte") else 0.0
             _check_at_least(name, getattr(self, name), at_least)
         if self.half_duplex and any(
@@ -123,6 +138,7 @@ class Cluster:
                     f"pair_latency_s {src}->{dst}: accepted are two ranks below {self.n}"
                 )
             _check_at_least(f"pair_latency_s {src}->{dst}", seconds, 0.0)
+        _check_by_size(self.latency_by_size, self.latency_s)
 
     @property
     def n(self) -> int:
@@ -140,7 +156,24 @@ class Cluster:
     def is_plain(self) -> bool:
         """Equal full-duplex ports on one switch, one latency: where closed forms hold."""
         rates = {r for p in self.ports for r in (p.send_bytes_per_s, p.receive_bytes_per_s)}
-        return len(rates) == 1 and not (self.levels or self.half_duplex or self.pair_latency_s)
+        more = (self.levels, self.half_duplex, self.pair_latency_s, self.latency_by_size)
+        return len(rates) == 1 and not any(more) and not self.burst_bytes
+
+    @property
+    def least_latency_s(self) -> float:
+        """Of any message, whatever its size and its ends."""
+        levels = [level.latency_s for level in self.levels if level.latency_s is not None]
+        own = [seconds for _, seconds in self.latency_by_size] or [self.latency_s]
+        return min([*own, *levels, *(seconds for *_, seconds in self.pair_latency_s)])
+
+    def latencies_s(self, nbytes: ArrayLike) -> FloatArray:
+        """The cluster's own latency of messages of so many bytes, not its levels' and pairs'."""
+        sizes = np.asarray(nbytes)
+        if not self.latency_by_size:
+            return np.full(sizes.shape, self.latency_s)
+        at_bytes, seconds = zip(*self.latency_by_size, strict=True)
+        latency: FloatArray = np.interp(sizes, at_bytes, seconds)
+        return latency
 
     def without_protocol(self) -> Cluster:
         """The same ports with nothing but payload on them (factors 1, 1 and 0)."""
@@ -168,6 +201,19 @@ def _check_rate(name: str, value: float) -> None:
 def _check_at_least(name: str, value: float, at_least: float) -> None:
     if not (math.isfinite(value) and value >= at_least):
         raise ValueError(f"{name} must be finite and >= {at_least:g}, got {value!r}")
+
+
+def _check_by_size(points: Sequence[tuple[int, float]], latency_s: float) -> None:
+    if points and latency_s:
+        raise ValueError("latency_s and latency_by_size are both given; accepted: one of them")
+    last = -1
+    for nbytes, seconds in points:
+        if nbytes <= last or nbytes >= 2**53:  # beyond, floats do not tell all sizes apart
+            raise ValueError(
+                f"latency_by_size has {nbytes!r} B after {max(last, 0)} B; accepted: rising sizes"
+            )
+        _check_at_least(f"latency_by_size at {nbytes} B", seconds, 0.0)
+        last = nbytes
 
 
 def _check_nesting(levels: Sequence[Level], n: int) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from simcore.cluster import FACTORS, Cluster, Level, Port, even_groups
-from simcore.fields import Fields, parse_json
+from simcore.fields import Fields, parse_json, short
 from simcore.names import unknown
 from simcore.schedule import check_n
+from simcore.units import parse_bytes, parse_time
 
 _FIELDS = {
     "name": "a text",
@@ -26,6 +27,8 @@ _FIELDS = {
     "ports": "a list of {'send': RATE, 'receive': RATE}, one per GPU",
     "half_duplex": "true or false",
     "latency": "a time such as '5us'",
+    "latency_by_size": "a list of [SIZE, TIME], sizes rising, in place of 'latency'",
+    "burst": "a size: what every link lets pass at once after idling",
     "pair_latency": "a list of {'src': RANK, 'dst': RANK, 'latency': TIME}",
     "levels": "a list of levels, from the inside out",
     "launch_per_collective": "a time",
@@ -76,6 +79,8 @@ def cluster_from_dict(document: Any, n: int, where: str = "cluster") -> Cluster:
             half_duplex=of.get("half_duplex", bool, False),
             levels=tuple(_levels(of, n)),
             pair_latency_s=tuple(_pair_latencies(of)),
+            latency_by_size=tuple(_latency_by_size(of)),
+            burst_bytes=_burst_bytes(of),
             source=of.get("source", str, ""),
             **settings,
         )
@@ -156,6 +161,26 @@ def _pair_latencies(of: Fields) -> list[tuple[int, int, float]]:
     return rows
 
 
+def _latency_by_size(of: Fields) -> list[tuple[int, float]]:
+    points = []
+    for number, row in enumerate(of.get("latency_by_size", list, [])):
+        if not (isinstance(row, list) and [type(part) for part in row] == [str, str]):
+            raise of.wrong("latency_by_size", f"entry {number} is {short(row)}")
+        try:
+            points.append((parse_bytes(row[0]), parse_time(row[1])))
+        except ValueError as error:
+            raise of.wrong("latency_by_size", f"entry {number}: {error}") from None
+    return points
+
+
+def _burst_bytes(of: Fields) -> int:
+    text = of.get("burst", str, "0")
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise of.wrong("burst", str(error)) from None
+
+
 def presets() -> dict[str, dict[str, Any]]:
     """The shipped clusters by name, each a cluster file's content with its source."""
     text = resources.files("simcore").joinpath("data/clusters.json").read_text(encoding="utf-8")
@@ -166,18 +191,23 @@ def presets() -> dict[str, dict[str, Any]]:
 def load_cluster(name_or_path: str, n: int) -> Cluster:
     """A preset by name, or a cluster file by its path."""
     check_n(n)
+    kind = "preset" if name_or_path in presets() else "cluster file"
+    return cluster_from_dict(read_cluster_document(name_or_path), n, f"{kind} {name_or_path!r}")
+
+
+def read_cluster_document(name_or_path: str) -> Any:
+    """What a preset or a cluster file says, not yet checked; any JSON value."""
     known = presets()
     if name_or_path in known:
-        return cluster_from_dict(known[name_or_path], n, f"preset {name_or_path!r}")
+        return known[name_or_path]
     path = Path(name_or_path)
     # os.path's, unlike Path's, takes a name of any length.
     if path.suffix != ".json" and not os.path.exists(name_or_path):
         raise ValueError(unknown("cluster", name_or_path, [*known, "or a .json file"]))
     where = f"cluster file {name_or_path!r}"
     try:
-        document = parse_json(path.read_text(encoding="utf-8"), where)
+        return parse_json(path.read_text(encoding="utf-8"), where)
     except OSError as error:
         raise ValueError(f"{where}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{where} is not JSON: {error}") from None
-    return cluster_from_dict(document, n, where)

@@ -1,8 +1,8 @@
 """Closed forms and lower bounds, each with where it holds. No events.
 
-α is the latency of a message, λ what issuing one costs its sender, λ₀ what the collective costs
-once, B a port's payload rate, S the buffer in bytes, n the ranks, k servers, P pieces, G ranks in
-a node.
+α is the latency of a message, one for all sizes, λ what issuing one costs its sender, λ₀ what the
+collective costs once, B a port's payload rate, S the buffer in bytes, n the ranks, k servers, P
+pieces, G ranks in a node.
 """
 
 from __future__ import annotations
@@ -362,8 +362,17 @@ def lower_bound_s(
         both = 2 * send - cluster.payload_bytes_per_s[0][:n]
         port_s = max(port_s, float(((to_send + to_receive) / both).max()))
         port_s = port_s if servers else max(port_s, 2 * moved / both.sum())
+    port_s = max(0.0, port_s - _burst_s(cluster))
     wait_s = cluster.launch_per_collective_s + cluster.launch_per_message_s
-    return float(port_s + wait_s + _least_latency_s(cluster))
+    return float(port_s + wait_s + cluster.least_latency_s)
+
+
+def _burst_s(cluster: Cluster) -> float:
+    """What a burst saves at most, on the slowest link that has one."""
+    rates = [rate for p in cluster.ports for rate in (p.send_bytes_per_s, p.receive_bytes_per_s)]
+    for level in cluster.levels:
+        rates += filter(None, (level.port_bytes_per_s, level.bus_bytes_per_s))
+    return cluster.burst_bytes / min(rates)
 
 
 def _best_rates(cluster: Cluster) -> tuple[FloatArray, FloatArray]:
@@ -373,8 +382,3 @@ def _best_rates(cluster: Cluster) -> tuple[FloatArray, FloatArray]:
         extra = (level.port_bytes_per_s or 0.0) / cluster.wire_time_per_payload_byte
         send, receive = send + extra, receive + extra
     return send, receive
-
-
-def _least_latency_s(cluster: Cluster) -> float:
-    levels = [level.latency_s for level in cluster.levels if level.latency_s is not None]
-    return min([cluster.latency_s, *levels, *(t for *_, t in cluster.pair_latency_s)])

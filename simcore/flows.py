@@ -13,10 +13,12 @@ import math
 
 import numpy as np
 
+from simcore.bursts import Bursts
 from simcore.maxmin import few_max_min_rates, max_min_rates
 from simcore.network import Network
 from simcore.schedule import IntArray
 from simcore.slots import FEW, Messages, Rows, Slots, cells, few_or_many
+from simcore.trace import FloatArray
 
 # Instants closer than this fraction of the time are one: rounding, not physics.
 SAME_INSTANT = 1e-12
@@ -49,6 +51,8 @@ class Flows(Slots):
         self._new: list[int] = []
         self._touched: set[int] = set()
         self._many = False
+        self._bursts = Bursts(network) if network.cluster.burst_bytes else None
+        self._changed: dict[int, float] = {}  # links' own rates, besides their bursts
 
     # -- what happens --------------------------------------------------------------------------
 
@@ -64,11 +68,18 @@ class Flows(Slots):
 
     def set_capacity(self, link: int, bytes_per_s: float) -> None:
         """From now on; ``share`` follows it."""
-        self.capacity[link] = bytes_per_s
+        if self._bursts is None:
+            self.capacity[link] = bytes_per_s
+        else:
+            self._changed[link] = bytes_per_s
         self._touched.add(link)
 
     def next_s(self) -> float:
-        """When the next one ends at its present rate; infinite if none does."""
+        """When the next one ends at its present rate, or a burst does; infinite if none does."""
+        next_s = self._next_end_s()
+        return next_s if self._bursts is None else min(next_s, self._bursts.empty_s)
+
+    def _next_end_s(self) -> float:
         heap, finish_s = self._heap, self.finish_s_at
         while heap and finish_s[heap[0][1]] != heap[0][0]:
             heapq.heappop(heap)
@@ -114,13 +125,17 @@ class Flows(Slots):
 
     def share(self, now_s: float) -> None:
         """Give all flows their rates, if anything has happened that may change them."""
-        if not (self._many or self._new or self._touched):
-            return
-        if self._many or not self._share_few(now_s):
-            self._share_all(now_s)
-        self._new.clear()
-        self._touched.clear()
-        self._many = False
+        if self._bursts is not None:
+            self._touched |= self._bursts.progress(now_s, self._changed, self.capacity)
+            self._changed.clear()
+        if self._many or self._new or self._touched:
+            if self._many or not self._share_few(now_s):
+                self._share_all(now_s)
+            self._new.clear()
+            self._touched.clear()
+            self._many = False
+        if self._bursts is not None:
+            self._bursts.carry(self._used())
 
     def oldest(self) -> tuple[Messages, int]:
         """Whichever has been on the wire for longest."""
@@ -136,6 +151,12 @@ class Flows(Slots):
         for number in np.unique(of).tolist():
             routes[of == number] = self.under_way[number].routes[row[of == number]]
         return routes
+
+    def _used(self) -> FloatArray:
+        """Bytes per second that each link carries now."""
+        used, slots = np.zeros(len(self.capacity)), self.active_slots()
+        np.add.at(used, self._routes(slots), self.rate[slots][:, None])
+        return used
 
     def _link_up(self, slot: int, route: list[int]) -> None:
         self._way[slot] = way = [link for link in route if link != self.free]

@@ -19,7 +19,11 @@ class Ends:
     def __init__(self, src: IntArray, dst: IntArray, network: Network) -> None:
         self.src, self.dst = src, dst
         self.routes = network.routes(src, dst)
-        self.latency_s = network.latencies_s(src, dst)
+        # Without bytes, None: where latencies depend on them.
+        nothing = np.zeros(len(src), np.int64)
+        self.latency_s = (
+            None if network.cluster.latency_by_size else network.latencies_s(src, dst, nothing)
+        )
         takes_part = np.zeros(network.n, bool)
         takes_part[src] = takes_part[dst] = True
         self.ranks = np.flatnonzero(takes_part)
@@ -69,6 +73,9 @@ class LiveStep(Messages):
         self, number: int, step: Step, nbytes: IntArray, ends: Ends, network: Network
     ) -> None:
         zeros = [np.zeros(len(step)) for _ in range(3)]
+        latency_s = ends.latency_s
+        if latency_s is None:
+            latency_s = network.latencies_s(ends.src, ends.dst, nbytes)
         super().__init__(
             step=np.full(len(step), number),
             src=ends.src,
@@ -77,7 +84,7 @@ class LiveStep(Messages):
             op=step.op,
             width=step.width,
             nbytes=nbytes,
-            latency_s=ends.latency_s,
+            latency_s=latency_s,
             adds_s=adding_seconds(step.op, nbytes, network.cluster.reduce_s_per_byte),
             start_s=zeros[0],
             left_s=zeros[1],

@@ -62,8 +62,12 @@ class Network:
         self._on_level = [self._add_level(level) for level in cluster.levels]
         self._pair_latency = {(s, d): t for s, d, t in cluster.pair_latency_s}
         self._pairs: dict[tuple[int, int], int] = {}
+        links = len(self.names)  # those of pairs come on top, and let no bursts pass
         self.changes = self._changes(slowdowns)
         self.capacity: FloatArray = np.array(self._capacity)
+        self.burst: FloatArray = np.zeros(len(self.names))
+        self.burst[:links] = self._payload(cluster.burst_bytes)
+        self.burst[self.free] = 0.0
 
     def _add(self, name: str, payload_bytes_per_s: float) -> int:
         self.names.append(name)
@@ -155,14 +159,15 @@ class Network:
             ways.append(np.array([self._pairs.get(p, self.free) for p in pairs], np.int64))
         return np.stack(ways, axis=1)
 
-    def latencies_s(self, src: IntArray, dst: IntArray) -> FloatArray:
+    def latencies_s(self, src: IntArray, dst: IntArray, nbytes: IntArray) -> FloatArray:
         """Seconds from a message's leaving ``src`` to its arrival at ``dst``, one per row."""
-        latency = np.full(len(src), self.cluster.latency_s)
+        latency = self.cluster.latencies_s(nbytes)
         if self._levels:
-            by_level = [self.cluster.latency_s]  # for messages that stay inside no level
+            by_level = [math.nan]  # messages that stay inside no level have the cluster's own
             for level in reversed(self._levels):
                 by_level.insert(0, by_level[0] if level.latency_s is None else level.latency_s)
-            latency = np.array(by_level)[self._inside(src, dst)]
+            inside = np.array(by_level)[self._inside(src, dst)]
+            latency = np.where(np.isnan(inside), latency, inside)
         if self._pair_latency:
             pairs = zip(src.tolist(), dst.tolist(), strict=True)
             latency = np.array(

@@ -121,7 +121,9 @@ def perform(
     """
     if plan.n != cluster.n:
         raise ValueError(f"plan {plan.name!r} has {plan.n} ranks, the cluster {cluster.n}")
-    if solver != "events" and not transfers and not slowdowns:
+    if cluster.burst_bytes and solver == "serial":
+        raise ValueError("solver 'serial' knows no bursts; accepted: 'auto' or 'events'")
+    if solver != "events" and not (transfers or slowdowns or cluster.burst_bytes):
         try:
             return _Serial(plan, cluster).run()
         except (TwoAtOnce, recurrence.SharedLink):

@@ -112,6 +112,17 @@ class Plan:
         return found
 
 
+def computing_of(plan: Plan) -> Plan:
+    """The same without communication: what its ranks compute when nobody waits for anybody.
+
+    >>> sync = collective("sync", "ring", 2, 10, writes=["gradients"])
+    >>> [task.label for task in computing_of(Plan("p", 2, (sync, Compute("x", 1.0, "copy")))).tasks]
+    ['x']
+    """
+    tasks = tuple(task for task in plan.tasks if isinstance(task, Compute))
+    return replace(plan, tasks=tasks)
+
+
 def collective(
     label: str,
     algorithm: str,
@@ -203,6 +214,18 @@ def copies(
     return Communicate(
         label, schedule, bounds.astype(np.int64), key, tuple(reads), tuple(writes), None, stream
     )
+
+
+def seconds_on(task: Compute, rank: int) -> float:
+    """How long one of the task's ranks works.
+
+    >>> seconds_on(Compute("loss", (1.0, 2.0), "forward", ranks=(0, 3)), 3)
+    2.0
+    """
+    if not isinstance(task.seconds, tuple):
+        return task.seconds
+    ranks = range(len(task.seconds)) if task.ranks is None else task.ranks
+    return task.seconds[ranks.index(rank)]
 
 
 def on_ranks(schedule: Schedule, ranks: tuple[int, ...] | None, n: int) -> Schedule:

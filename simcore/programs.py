@@ -82,7 +82,7 @@ class _Letterhead:
             name: column.astype(np.int64) for name, column in zip(names, wide, strict=True)
         }
         ends = columns["src"].astype(np.int64), columns["dst"].astype(np.int64)
-        columns["latency_s"] = network.latencies_s(*ends)
+        columns["latency_s"] = network.latencies_s(*ends, wide[5])
         reduce_s = network.cluster.reduce_s_per_byte
         columns["adds_s"] = adding_seconds(wide[3], wide[5], reduce_s)
         return cls(columns, network.routes(*ends))

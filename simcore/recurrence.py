@@ -9,9 +9,11 @@ then take equally long. Everything else raises ``SharedLink``, for the event sol
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from simcore.bursts import departures_s
 from simcore.maxmin import max_min_rates
 from simcore.network import Network
 from simcore.schedule import IntArray, Schedule, Step, message_sizes
@@ -34,7 +36,6 @@ class _Way:
         self.columns = (step.src, step.dst)
         self.src, self.dst = step.src, step.dst
         self.routes = network.routes(self.src, self.dst)
-        self.latency_s = network.latencies_s(self.src, self.dst)
         on_link = np.bincount(self.routes.ravel(), minlength=len(network.capacity))
         on_link[network.free] = 0
         sends, receives = (np.bincount(ends, minlength=network.n) for ends in self.columns)
@@ -52,10 +53,8 @@ class _Way:
         self.common = self.routes[:, 2:] if self.routes.shape[1] > 2 else None
         self.row_bytes = np.zeros(len(self.src), np.int64)  # summed over the steps it served
         self.shift = self._shift(network.n) if self.one_each else None
-        self.all_alike = (
-            len(set(sends.tolist())) == len(set(receives.tolist())) == 1
-            and bool((self.latency_s == self.latency_s[0]).all())
-            and _equal(self.seconds_per_byte)
+        self.all_alike = len(set(sends.tolist())) == len(set(receives.tolist())) == 1 and _equal(
+            self.seconds_per_byte
         )
 
     def _shift(self, n: int) -> int | None:
@@ -107,9 +106,11 @@ class _Run:
         self.reduce_s = network.cluster.reduce_s_per_byte
         self.entered = starts_s.astype(np.float64)
         self.free_at = np.zeros(len(network.capacity))
+        bursts = bool(network.cluster.burst_bytes)
+        self.spent_s = np.full(len(network.capacity), -np.inf) if bursts else None
         self.scratch = np.zeros(network.n)
         # If all ranks enter at one time, that time: then `entered` is not kept up.
-        may_be_level = network.n > _VECTORS_UP_TO and _equal(self.entered)
+        may_be_level = network.n > _VECTORS_UP_TO and _equal(self.entered) and not bursts
         self.level_s = float(self.entered[0]) if may_be_level else None
 
     @property
@@ -122,14 +123,12 @@ class _Run:
         """When each rank is through."""
         return self.entered if self.level_s is None else np.full(self.network.n, self.level_s)
 
-    def advance(
-        self, way: _Way, port_s: FloatArray, adds_s: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """One step: start and departure of each message, which takes ``port_s`` and ``adds_s``."""
+    def advance(self, way: _Way, of: _Weights) -> tuple[FloatArray, FloatArray]:
+        """One step: start and departure of each message."""
         if self.level_s is not None:
             simple = way.one_each or not self.launch_s + self.reduce_s
-            if way.all_alike and simple and _equal(port_s):
-                return self._advance_level(way, float(port_s[0]), float(adds_s[0]))
+            if way.all_alike and simple and of.one_latency and _equal(of.port_s):
+                return self._advance_level(way, of)
             self.entered = np.full(self.network.n, self.level_s)
             self.level_s = None
         if self.barrier:
@@ -142,21 +141,31 @@ class _Run:
         else:
             start = np.maximum(self.entered[way.src] + self.launch_s, self.entered[way.dst])
         if way.competes:
-            self._check_level(way, start, port_s)
-        left = start + port_s
+            self._check_level(way, start, of.port_s)
+        left = start + of.port_s if self.spent_s is None else self._after_burst(way, start, of)
         if way.common is not None:
             self._check_common(way.common, start, left)
-        self._let_through(way, left, adds_s)
+        self._let_through(way, left, of)
         return start, left
 
-    def _advance_level(
-        self, way: _Way, port_s: float, add_s: float
-    ) -> tuple[FloatArray, FloatArray]:
+    def _advance_level(self, way: _Way, of: _Weights) -> tuple[FloatArray, FloatArray]:
         assert self.level_s is not None
         start_s = self.level_s + self.launch_s
-        left_s = start_s + port_s
-        self.level_s = left_s + float(way.latency_s[0]) + add_s
+        left_s = start_s + float(of.port_s[0])
+        self.level_s = left_s + float(of.latency_s[0]) + float(of.adds_s[0])
         return np.broadcast_to(start_s, len(way.src)), np.broadcast_to(left_s, len(way.src))
+
+    def _after_burst(self, way: _Way, start: FloatArray, of: _Weights) -> FloatArray:
+        if way.competes:
+            raise SharedLink
+        assert self.spent_s is not None
+        capacity = self.network.capacity[way.routes]
+        spent_s = self.spent_s[way.routes]
+        full_s = self.network.burst[way.routes] / capacity
+        left = departures_s(spent_s, start, of.nbytes[:, None] / capacity, full_s)
+        self.spent_s[way.routes] = spent_s
+        self.spent_s[self.network.free] = -np.inf
+        return left
 
     def _check_level(self, way: _Way, start: FloatArray, port_s: FloatArray) -> None:
         """Messages that share links start together, end together, and meet no earlier ones."""
@@ -171,11 +180,11 @@ class _Run:
             raise SharedLink
         self.free_at[links] = left[:, None]
 
-    def _let_through(self, way: _Way, left: FloatArray, adds_s: FloatArray) -> None:
+    def _let_through(self, way: _Way, left: FloatArray, of: _Weights) -> None:
         """A sender is through when the last byte has left, a receiver when it has it added."""
-        done = left + way.latency_s
+        done = left + of.latency_s
         if self.reduce_s:
-            done += adds_s
+            done += of.adds_s
         if way.shift is not None:
             self.entered = np.maximum(left, _rolled(done, -way.shift, self.scratch))
             return
@@ -199,7 +208,7 @@ def solve(
     """The timeline of ``schedule`` when rank ``r`` may start at ``starts_s[r]``."""
     if network.changes:
         raise SharedLink
-    sizes = _Sizes(byte_bounds, network.cluster.reduce_s_per_byte)
+    sizes = _Sizes(byte_bounds, network)
     timeline = Timeline.empty(network)
     run = _Run(network, starts_s, barrier, launch_per_message_s)
     way: _Way | None = None
@@ -214,16 +223,15 @@ def solve(
             if way is not None:
                 way.book(timeline)
             way = _Way(step, network)
-        nbytes, port_s, adds_s = sizes.of(step, way)
-        start, left = run.advance(way, port_s, adds_s)
+        of = sizes.of(step, way)
+        start, left = run.advance(way, of)
         timeline.events += 2
         timeline.transfers += len(step)
-        way.row_bytes += nbytes
+        way.row_bytes += of.nbytes
         if keep_spans:
             rows = np.full(len(step), number), step.src, step.dst, step.chunk, step.op, step.width
-            adding_s = left + way.latency_s
-            times = (way.latency_s, adds_s, start, left, adding_s)
-            timeline.timed.append(Timed(*rows, nbytes, *times))
+            times = (of.latency_s, of.adds_s, start, left, left + of.latency_s)
+            timeline.timed.append(Timed(*rows, of.nbytes, *times))
     if way is not None:
         way.book(timeline)
     timeline.time_s = run.end_s
@@ -231,20 +239,33 @@ def solve(
     return timeline
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Weights:
+    """Bytes of each message of a step, its time on the ports, its latency, the time to add it."""
+
+    nbytes: IntArray
+    port_s: FloatArray
+    latency_s: FloatArray
+    adds_s: FloatArray
+    one_latency: bool
+
+
 class _Sizes:
     """What the messages of a step weigh; worked out once where steps weigh the same."""
 
-    def __init__(self, byte_bounds: IntArray, reduce_s: float) -> None:
-        self.bounds, self.reduce_s = byte_bounds, reduce_s
+    def __init__(self, byte_bounds: IntArray, network: Network) -> None:
+        self.bounds, self.network = byte_bounds, network
+        self.reduce_s = network.cluster.reduce_s_per_byte
+        self.by_size = bool(network.cluster.latency_by_size)
         self.chunks = np.diff(byte_bounds)
         self.no_empty = bool(self.chunks.all())
         self.even = bool((self.chunks == self.chunks[0]).all())
         self.last: tuple[_Way, Step] | None = None
-        self.found: tuple[IntArray, FloatArray, FloatArray]
+        self.found: _Weights
         self.ones: IntArray | None = None  # a width column that is known to be all ones
 
-    def of(self, step: Step, way: _Way) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Bytes of each message, its time on the ports, and the time to add it."""
+    def of(self, step: Step, way: _Way) -> _Weights:
+        """Of the step's messages, which go this way."""
         if self.even and self.last and self.last[0] is way:
             before = self.last[1]
             if before.width is step.width and before.op is step.op:
@@ -253,8 +274,17 @@ class _Sizes:
             self.ones = step.width
         single = step.width is self.ones
         nbytes = self.chunks[step.chunk] if single else message_sizes(step, self.bounds)
-        no_adds = self.found[2] if self.last and self.last[0] is way and not self.reduce_s else None
-        adds_s = adding_seconds(step.op, nbytes, self.reduce_s) if no_adds is None else no_adds
-        self.found = nbytes, nbytes * way.seconds_per_byte, adds_s
+        same_way = self.last is not None and self.last[0] is way
+        if same_way and not self.reduce_s:
+            adds_s = self.found.adds_s
+        else:
+            adds_s = adding_seconds(step.op, nbytes, self.reduce_s)
+        if same_way and not self.by_size:
+            latency_s, one_latency = self.found.latency_s, self.found.one_latency
+        else:
+            latency_s = self.network.latencies_s(way.src, way.dst, nbytes)
+            one_latency = bool((latency_s == latency_s[0]).all())
+        port_s = nbytes * way.seconds_per_byte
+        self.found = _Weights(nbytes, port_s, latency_s, adds_s, one_latency)
         self.last = way, step
         return self.found

@@ -76,17 +76,18 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return given | ({"pipelined": False} if "pipelined" in given else {})
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """What a setting's field is called on the command line."""
     return "--" + _NAMED.get(name, name).replace("_", "-")
 
 
-def _check_taken(args: argparse.Namespace, strategy: Strategy) -> None:
+def check_taken(args: argparse.Namespace, strategy: Strategy) -> None:
     """A flag that means nothing here is an error, not silence."""
     for name in _given(args):
         if name not in strategy.takes:
             accepted = [row.name for row in STRATEGIES if name in row.takes]
             raise ValueError(
-                f"{strategy.name} takes no {_flag(name)}; accepted: with {', '.join(accepted)}"
+                f"{strategy.name} takes no {flag_of(name)}; accepted: with {', '.join(accepted)}"
             )
     grouped = strategy.name == "hsdp" or args.algorithm == "hierarchical"
     if args.gpus_per_node is not None and not grouped:
@@ -116,7 +117,7 @@ def prepare_async(args: argparse.Namespace) -> Setting:
         if name != "servers":
             accepted = [row.name for row in STRATEGIES if name in row.takes]
             raise ValueError(
-                f"{async_step.NAME} takes no {_flag(name)}; accepted: with {', '.join(accepted)}"
+                f"{async_step.NAME} takes no {flag_of(name)}; accepted: with {', '.join(accepted)}"
             )
     if args.accumulate not in (None, 1):
         raise ValueError(f"{async_step.NAME} takes no --accumulate")
@@ -132,7 +133,7 @@ def run_step(
     strategy = find_strategy(args.strategy)
     if args.bound is not None:
         raise ValueError(f"{strategy.name} takes no --bound; accepted: with {async_step.NAME}")
-    _check_taken(args, strategy)
+    check_taken(args, strategy)
     setting = setting_of(args, workload_of(args), strategy.takes)
     keep = args.trace is not None and args.gpus <= MAX_TRACE_GPUS
     return step(strategy.name, setting, cluster, transfers=keep, progress=progress)

@@ -16,7 +16,7 @@ import numpy as np
 from simcore.events import Clock
 from simcore.live import LiveStep, live_steps
 from simcore.network import Network
-from simcore.plan import Communicate, Compute, Plan, on_ranks
+from simcore.plan import Communicate, Compute, Plan, on_ranks, seconds_on
 from simcore.rules import RankRule
 from simcore.schedule import IntArray, Schedule
 from simcore.slots import Rows
@@ -174,7 +174,7 @@ class _PlanRule:
         now, task = self.clock.now, self.plan.tasks[number]
         self.entered_s[number, rank] = now
         if isinstance(task, Compute):
-            self.clock.at(now + _seconds(task, rank), self._end, number, [rank])
+            self.clock.at(now + seconds_on(task, rank), self._end, number, [rank])
             return
         launch_s = self.network.cluster.launch_per_collective_s
         if not task.nbytes or task.schedule.n == 1:
@@ -207,10 +207,3 @@ class _PlanRule:
             for name in sorted(streams):
                 if (rank, name) in self.queue:
                     self._next(rank, name)
-
-
-def _seconds(task: Compute, rank: int) -> float:
-    if not isinstance(task.seconds, tuple):
-        return task.seconds
-    ranks = range(len(task.seconds)) if task.ranks is None else task.ranks
-    return task.seconds[ranks.index(rank)]

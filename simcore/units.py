@@ -26,6 +26,9 @@ _SECONDS = {
     "min": Fraction(60),
 }
 
+# Ethernet, IPv4, TCP with time stamps: 1514 bytes of frame carry 1448 of payload.
+FRAME_FACTOR = 1514 / 1448
+
 # Bytes of one item of the types that gradients come in.
 ITEM_BYTES = {
     "float64": 8,

@@ -38,6 +38,14 @@ def often(times: int) -> settings:
 rates = st.floats(1e3, 1e12)
 few_rates = st.one_of(st.sampled_from([1e6, 2e6, 3e6]), rates)
 delays = st.one_of(st.just(0.0), st.floats(1e-7, 1e-1))
+# Sizes among those of the messages that the strategies below draw, from bytes to gigabytes.
+sizes_bytes = st.one_of(st.integers(0, 200), st.integers(0, 10**9))
+latency_points = st.one_of(
+    st.just(()),
+    st.lists(st.tuples(sizes_bytes, delays), max_size=4, unique_by=lambda point: point[0]).map(
+        lambda points: tuple(sorted(points))
+    ),
+)
 
 
 def settings_of(name: str, n: int) -> list[dict[str, int]]:
@@ -81,10 +89,12 @@ def clusters(draw: st.DrawFn, n: int, *, equal: bool = False, launch: bool = Tru
         ports = (Port(*[draw(rates)] * 2),) * n
     else:
         ports = tuple(Port(draw(few_rates), draw(few_rates)) for _ in range(n))
+    points = () if equal else draw(latency_points)
     return Cluster(
         "drawn",
         ports,
-        latency_s=draw(delays),
+        latency_s=0.0 if points else draw(delays),
+        latency_by_size=points,
         launch_per_collective_s=draw(delays) if launch else 0.0,
         launch_per_message_s=draw(delays) if launch else 0.0,
         wire_time_per_payload_byte=draw(st.sampled_from([1.0, 1.0456])),

@@ -118,10 +118,10 @@ def test_a_receive_is_its_send_a_latency_later_and_all_lies_within_the_run(case,
     assert (spans.lane[send + 1] == Lane.RECEIVE).all()
     assert (spans.rank[send] == spans.peer[send + 1]).all()
     assert (spans.peer[send] == spans.rank[send + 1]).all()
-    pairs = zip(spans.rank[send].tolist(), spans.peer[send].tolist(), strict=True)
-    late_s = np.array([latency_s(case.cluster, *pair) for pair in pairs])
-    np.testing.assert_array_equal(spans.start_s[send + 1], spans.start_s[send] + late_s)
-    np.testing.assert_array_equal(spans.end_s[send + 1], spans.end_s[send] + late_s)
+    rows = (column[send].tolist() for column in (spans.rank, spans.peer, spans.nbytes))
+    late_s = np.array([latency_s(case.cluster, *row) for row in zip(*rows, strict=True)])
+    np.testing.assert_allclose(spans.start_s[send + 1], spans.start_s[send] + late_s, rtol=1e-12)
+    np.testing.assert_allclose(spans.end_s[send + 1], spans.end_s[send] + late_s, rtol=1e-12)
     started_s = np.array(case.starts_s) + case.cluster.launch_per_collective_s
     # Starts that differ by rounding are one instant.
     assert (spans.start_s >= started_s[spans.rank] * (1 - 1e-12)).all()
@@ -307,7 +307,7 @@ def test_more_bandwidth_is_never_slower(data, schedule, sync):
 @given(st.data(), algorithms(), st.floats(1.0, 100.0), syncs)
 def test_a_cluster_that_is_faster_everywhere_is_as_much_faster(data, schedule, factor, sync):
     cluster = data.draw(clusters(schedule.n, launch=False))
-    cluster = replace(cluster, latency_s=0.0)
+    cluster = replace(cluster, latency_s=0.0, latency_by_size=())
     ports = tuple(
         Port(p.send_bytes_per_s * factor, p.receive_bytes_per_s * factor) for p in cluster.ports
     )

@@ -24,8 +24,10 @@ def test_ways_are_those_of_a_plain_reading(cluster):
     for s, d, way in zip(src.tolist(), dst.tolist(), routes.tolist(), strict=True):
         links = [network.names[link] for link in way if link != network.free]
         assert sorted(links) == sorted(route(cluster, s, d))  # and none twice
-    wanted = [latency_s(cluster, *pair) for pair in zip(src.tolist(), dst.tolist(), strict=True)]
-    assert network.latencies_s(src, dst).tolist() == wanted
+    nbytes = np.arange(len(src)) * 7
+    rows = zip(src.tolist(), dst.tolist(), nbytes.tolist(), strict=True)
+    wanted = [latency_s(cluster, *row) for row in rows]
+    np.testing.assert_allclose(network.latencies_s(src, dst, nbytes), wanted, rtol=1e-12)
 
 
 @given(clusters)
@@ -80,7 +82,7 @@ def test_a_setting_that_a_level_leaves_open_is_as_around_it():
     node = Level("node", (0, 0, 0, 0), port_bytes_per_s=1e10, latency_s=1e-6)
     network = Network(uniform(4, 1e9, latency_s=1e-3, levels=(pair, node)))
     src, dst = np.array([0, 0]), np.array([1, 2])
-    assert network.latencies_s(src, dst).tolist() == [1e-6, 1e-6]
+    assert network.latencies_s(src, dst, np.array([1, 1])).tolist() == [1e-6, 1e-6]
     assert network.capacity[network.routes(src, dst)].min(axis=1).tolist() == [1e10, 1e10]
 
 

@@ -148,7 +148,7 @@ class Run:
         yield self.network.carry(links, m.nbytes)
         self.left_s[i] = self.env.now
         self.left[i].succeed()
-        yield self.env.timeout(latency_s(self.cluster, m.src, m.dst))
+        yield self.env.timeout(latency_s(self.cluster, m.src, m.dst, m.nbytes))
         if m.op == Op.ADD and self.cluster.reduce_s_per_byte:
             self.tie |= self.env.now <= self.last_s[m.dst] * (1 + 1e-9)
             self.last_s[m.dst] = self.env.now
