@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib import resources
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -31,8 +30,12 @@ class Record:
     ``sent_bytes`` and ``received_bytes`` are payload per rank; the counters are the bytes of whole
     frames at each rank's port in one run (median over runs), pure acknowledgements apart. All are
     None where they are not known. ``simulated`` is the engine's answer for the same case, None for
-    a reason given in ``notes``. ``instrument`` holds the shaped network's own checks; where its
-    ``ok`` is false, the times are not to be believed.
+    a reason given in ``notes``. ``network`` is RATE[,LATENCY], or the name of a cluster file whose
+    content is ``cluster``; ``slow_links`` changed during each run. ``instrument`` holds the shaped
+    network's own checks; where its ``ok`` is false, the times are not to be believed.
+    ``median_interval_s`` holds the true median at least 95 times in 100; None for under six runs.
+    ``skew_s`` is apart from transfers: least, median and most, over ranks and runs, from the
+    agreed ``start`` to a rank's own, and from a rank's ``end`` to the last one's.
     """
 
     source: str
@@ -53,14 +56,21 @@ class Record:
     counter_ack_sent_bytes: tuple[int, ...] | None = None
     counter_ack_received_bytes: tuple[int, ...] | None = None
     instrument: dict[str, Any] | None = None
+    median_interval_s: tuple[float, ...] | None = None
+    skew_s: dict[str, Any] | None = None
     flags: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    cluster: dict[str, Any] | None = None
+    slow_links: tuple[str, ...] = ()
     record_version: int = RECORD_VERSION
 
     def __post_init__(self) -> None:
         for name, (accepts, accepted) in _FIELDS.items():
             if not accepts(getattr(self, name)):
                 raise ValueError(f"field {name!r} is {_short(getattr(self, name))}; {accepted}")
+        if self.cluster is None and not _is_network(self.network):
+            accepted = "accepted: null, or RATE[,LATENCY] such as '200Mbit/s,50us'"
+            raise ValueError(f"field 'network' is {_short(self.network)}; {accepted}")
         for name in _PER_RANK:
             values = getattr(self, name)
             if values is not None and len(values) != self.ranks:
@@ -77,8 +87,10 @@ class Record:
 
     @property
     def network_bytes_per_s(self) -> float | None:
-        """The rate of every port, None where the network has no known rate."""
-        return None if self.network is None else parse_rate(self.network.partition(",")[0])
+        """The rate of every port of a plain switch; None where the network is more, or unknown."""
+        if self.network is None or self.cluster is not None or self.slow_links:
+            return None
+        return parse_rate(self.network.partition(",")[0])
 
     @property
     def believable(self) -> bool:
@@ -98,6 +110,20 @@ def _whole(value: Any, at_least: int = 0) -> bool:
 def _time_s(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value) and value >= 0
+
+
+def _times_s(count: int) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, list | tuple) and len(value) == count and all(map(_time_s, value))
+    )
+
+
+def _skew(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == {"start", "end"}
+        and all(map(_times_s(3), value.values()))
+    )
 
 
 def _whole_list(value: Any) -> bool:
@@ -142,7 +168,11 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "source": (lambda v: v in _MEASURED, f"accepted: {', '.join(_MEASURED)}"),
     "name": (_text, "accepted: a text"),
     "backend": (_text, "accepted: a text"),
-    "network": (_is_network, "accepted: null, or RATE[,LATENCY] such as '200Mbit/s,50us'"),
+    "network": (lambda v: v is None or _text(v), "accepted: null, or a text"),
+    "cluster": (
+        lambda v: v is None or isinstance(v, dict),
+        "accepted: null, or a cluster file's content",
+    ),
     "gpus": (lambda v: _whole(v, 1), "accepted: a whole number, at least 1"),
     "size_bytes": (_whole, "accepted: whole bytes"),
     "dtype": (_text, "accepted: a text"),
@@ -160,6 +190,14 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         _or_none(_object("ok", "reasons")),
         "accepted: null, or an object with ok, reasons",
     ),
+    "median_interval_s": (
+        lambda v: v is None or (_times_s(2)(v) and v[0] <= v[1]),
+        "accepted: null, or two times in seconds, the lower first",
+    ),
+    "skew_s": (
+        _or_none(_skew),
+        "accepted: null, or an object with start and end, each three times in seconds",
+    ),
     "environment": (
         _object("versions", "machine", "command", "date"),
         "accepted: an object with versions, machine, command, date",
@@ -168,9 +206,9 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda v: isinstance(v, dict) and all(map(_whole, v.values())),
         "accepted: an object of whole numbers",
     ),
-    "notes": (
-        lambda v: isinstance(v, tuple) and all(map(_text, v)),
-        "accepted: a list of texts",
+    **dict.fromkeys(
+        ("notes", "slow_links"),
+        (lambda v: isinstance(v, tuple) and all(map(_text, v)), "accepted: a list of texts"),
     ),
 }
 
@@ -188,7 +226,8 @@ def record_from_json(text: str, where: str = "record") -> Record:
     ValueError: a.json: unknown field 'souce'; did you mean 'source'? accepted: source, name, \
 backend, network, gpus, size_bytes, dtype, runs_s, median_s, sent_bytes, received_bytes, \
 counter_sent_bytes, counter_received_bytes, simulated, environment, counter_ack_sent_bytes, \
-counter_ack_received_bytes, instrument, flags, notes, record_version
+counter_ack_received_bytes, instrument, median_interval_s, skew_s, flags, notes, cluster, \
+slow_links, record_version
     """
     try:
         document = json.loads(text, parse_constant=_no_constant)
@@ -215,16 +254,6 @@ counter_ack_received_bytes, instrument, flags, notes, record_version
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} is not a number")
-
-
-def read_record(path: str | Path) -> Record:
-    """The record in a file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise ValueError(f"record file {str(path)!r}: {reason}") from None
-    return record_from_json(text, f"record file {str(path)!r}")
 
 
 def load_records() -> tuple[Record, ...]:

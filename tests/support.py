@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+from simcore.records import Record, record_from_json
+
+
+def read_record(path: Path) -> Record:
+    """The record in a file."""
+    return record_from_json(path.read_text(encoding="utf-8"), str(path))
 
 
 def require(what: str, missing: str | None) -> None:
@@ -20,4 +28,4 @@ def require(what: str, missing: str | None) -> None:
 
 
 # Every page by the name of its module. What is here is held to all that tests ask of every page.
-PAGES = ("race", "ring", "traffic", "scaling", "whatif", "step", "staleness")
+PAGES = ("race", "ring", "traffic", "scaling", "whatif", "step", "staleness", "measured")

@@ -11,7 +11,7 @@ import pytest
 from simcore.algorithms import ALGORITHMS, build_schedule
 from simcore.cluster_file import cluster_from_dict
 from simcore.engine import simulate
-from simcore.records import Record, load_records, nearest, read_record, record_from_json
+from simcore.records import Record, load_records, nearest, record_from_json
 
 
 def record(**changes: Any) -> Record:
@@ -79,13 +79,6 @@ def test_what_is_not_a_record(text):
     with pytest.raises(ValueError, match=r"^a\.json: ") as caught:
         record_from_json(text, "a.json")
     assert "\n" not in str(caught.value)
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
-    for name in ("bytes.json", "absent.json", "."):
-        with pytest.raises(ValueError, match="record file"):
-            read_record(tmp_path / name)
 
 
 def test_nearest_prefers_gpus_then_rate_then_size():
