@@ -5,33 +5,50 @@ Exit status: 0; 2 for bad usage or input; 1 for a failed run.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
 from types import FrameType
 
 from real_gpu.commands import COMMANDS, parser
-from real_gpu.job import RunError
+from real_gpu.job import RunError, Stopped
+from real_gpu.processes.seats import Seat, find_seat
 
-
-class Stopped(Exception):
-    """A signal asked this process to end."""
+LAUNCHED = ("run", "info", "clean")  # what torchrun and srun may start as well
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
-    args = parser().parse_args(_joined(sys.argv[1:] if arguments is None else arguments))
+    words = _joined(sys.argv[1:] if arguments is None else arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
-        status: int = COMMANDS[args.command].command(args)
-        return status
+        return _command(words, find_seat(os.environ))
     except ValueError as error:
         return _fail(2, str(error))
     except RunError as error:
         return _fail(1, str(error))
     except Stopped as signal_name:
         return _fail(1, f"stopped by {signal_name}; every process of the run has been ended")
+
+
+def _command(words: list[str], seat: Seat | None) -> int:
+    try:
+        if seat and words and words[0] in COMMANDS and words[0] not in LAUNCHED:
+            raise ValueError(
+                f"{words[0]} starts its own processes; accepted under {seat.launcher}: "
+                f"{', '.join(LAUNCHED)}"
+            )
+        args = parser().parse_args(words)
+    except ValueError as error:
+        if seat is None:
+            raise
+        from real_gpu.processes.machines import refuse
+
+        return refuse(seat, error)
+    status: int = COMMANDS[args.command].command(args)
+    return status
 
 
 def _joined(words: list[str]) -> list[str]:

@@ -1,32 +1,27 @@
-"""What this machine has for real runs, which backend a run would use, and why."""
+"""What this machine has for real runs, which backend a run would use, and why.
+
+What follows from these facts is the business of ``backends``.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from real_gpu.backends import Choice, Machine, Torch, advice, choose
 from real_gpu.job import RunError
-from real_gpu.shaped import why_not
+from real_gpu.network.shaped import why_not
 
 _HOW_TORCH = "pip install torch (the package's extra 'real' has all that runs need)"
 _GPU_SIGNS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-
-
-@dataclass(frozen=True, slots=True)
-class Torch:
-    """What the installed torch can do; ``problem`` says why it can do nothing."""
-
-    version: str | None = None
-    cuda_devices: tuple[str, ...] = ()
-    nccl: str | None = None
-    gloo: bool = False
-    problem: str | None = None
+_NOTEBOOKS = {"KAGGLE_KERNEL_RUN_TYPE": "Kaggle", "COLAB_RELEASE_TAG": "Colab"}
 
 
 def torch_here() -> Torch:
@@ -50,24 +45,37 @@ def torch_here() -> Torch:
     )
 
 
-def choose_backend(asked: str, gpus: int, shaped: bool) -> str:
-    """The backend of a run of ``gpus`` ranks; a ``RunError`` where there is none."""
-    if importlib.util.find_spec("torch") is None:
-        raise RunError(f"torch is not installed: {_HOW_TORCH}")
-    if shaped or asked == "gloo":
-        return "gloo"
-    if asked == "auto" and not _may_have_gpu():
-        return "gloo"  # without the seconds that importing torch takes
-    torch = torch_here()
-    if torch.problem:
-        raise RunError(torch.problem)
-    have = len(torch.cuda_devices)
-    if torch.nccl and gpus <= have and have >= 2:
-        return "nccl"
-    if asked == "auto":
-        return "gloo"
-    lack = "this torch has no NCCL" if not torch.nccl else f"{have} CUDA devices are here"
-    raise RunError(f"{gpus} ranks over NCCL need as many CUDA devices; {lack}; use --backend gloo")
+def machine_here(torch: Torch | None = None) -> Machine:
+    """This machine; whether its links can be shaped is left open, since trying takes a second."""
+    notebook = next((name for sign, name in _NOTEBOOKS.items() if sign in os.environ), None)
+    return Machine(
+        torch=torch_here() if torch is None else torch,
+        platform=sys.platform,
+        gpu_signs=_may_have_gpu(),
+        wsl="microsoft" in platform.release().lower(),
+        root=hasattr(os, "geteuid") and os.geteuid() == 0,
+        notebook=notebook or ("Jupyter" if "JPY_PARENT_PID" in os.environ else None),
+        no_network=None,
+        environment=nccl_variables(),
+    )
+
+
+def nccl_variables() -> dict[str, str]:
+    """What NCCL was told in the environment; no files and no names of machines."""
+    told = {k: v for k, v in os.environ.items() if k.startswith("NCCL_")}
+    private = ("FILE", "HOST", "COMM_ID")
+    return {k: v for k, v in told.items() if "/" not in v and not any(p in k for p in private)}
+
+
+def choose_backend(
+    asked: str, gpus: int, shaped: bool, name: str = "ring", *, processes: bool = False
+) -> Choice:
+    """The backend of a run here. Torch is only imported where it may make a difference."""
+    absent = importlib.util.find_spec("torch") is None
+    # NCCL's refusal says what torch has.
+    looks = not shaped and (asked == "nccl" or (asked != "gloo" and _may_have_gpu()))
+    torch = torch_here() if absent or looks else Torch(version=version_of("torch"), gloo=True)
+    return choose(machine_here(torch), asked, gpus, shaped=shaped, name=name, processes=processes)
 
 
 def _may_have_gpu() -> bool:
@@ -76,15 +84,20 @@ def _may_have_gpu() -> bool:
 
 def info() -> dict[str, Any]:
     """All of it, as one JSON object."""
-    torch, no_network = torch_here(), why_not()
-    backend, why = _choice(torch)
-    missing = [text for text in (torch.problem, no_network) if text]
+    machine = replace(machine_here(), no_network=why_not())
+    torch = machine.torch
+    backend, why = _choice(machine)
+    missing = [text for text in (torch.problem, machine.no_network) if text]
+    uses = {
+        "ml_dtypes": "which bfloat16 needs",
+        "psutil": "which runs need",
+    } | ({"pynvml": "which counts bytes on NVLink"} if torch.cuda_devices else {})
     missing += [
-        f"{package} is not installed, {use}: pip install {package}"
-        for package, use in (("ml_dtypes", "which bfloat16 needs"), ("psutil", "which runs need"))
+        f"{package} is not installed, {use}: pip install {_PACKAGES.get(package, package)}"
+        for package, use in uses.items()
         if importlib.util.find_spec(package) is None
     ]
-    if not torch.problem and len(torch.cuda_devices) < 2:
+    if not torch.problem and machine.devices < 2:
         missing.append("NCCL runs need two or more CUDA GPUs and a CUDA build of torch")
     return {
         "backend": backend,
@@ -93,30 +106,35 @@ def info() -> dict[str, Any]:
         "cuda_devices": list(torch.cuda_devices),
         "nccl": torch.nccl,
         "gloo": torch.gloo,
-        "shaped_network": _shaped_how() if no_network is None else None,
-        "pyroute2": _version("pyroute2"),
+        "shaped_network": _shaped_how(machine) if machine.no_network is None else None,
+        "pyroute2": version_of("pyroute2"),
         "platform": sys.platform,
+        "wsl": machine.wsl,
+        "notebook": machine.notebook,
         "cores": os.cpu_count(),
         "missing": missing,
+        "advice": advice(machine),
     }
 
 
-def _choice(torch: Torch) -> tuple[str | None, str]:
-    if torch.problem:
-        return None, torch.problem
-    if torch.nccl and len(torch.cuda_devices) >= 2:
-        return "nccl", f"{len(torch.cuda_devices)} CUDA devices and NCCL {torch.nccl}"
-    if torch.gloo:
-        have = f"{len(torch.cuda_devices)} CUDA devices" if torch.cuda_devices else "no CUDA device"
-        return "gloo", f"{have}, so ranks are processes on the CPU"
-    return None, "this torch has neither NCCL with two GPUs nor Gloo"
+_PACKAGES = {"pynvml": "nvidia-ml-py"}
 
 
-def _shaped_how() -> str:
-    return "as root" if os.geteuid() == 0 else "in an unprivileged user namespace"
+def _choice(machine: Machine) -> tuple[str | None, str]:
+    """Of a run of as many ranks as there are GPUs, at least two."""
+    try:
+        choice = choose(machine, "auto", max(2, machine.devices))
+    except RunError as error:
+        return None, str(error)
+    return choice.backend, choice.why
 
 
-def _version(package: str) -> str | None:
+def _shaped_how(machine: Machine) -> str:
+    return "as root" if machine.root else "in an unprivileged user namespace"
+
+
+def version_of(package: str) -> str | None:
+    """Of an installed package; None where it is absent."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -133,5 +151,6 @@ def as_text(found: dict[str, Any]) -> str:
         f"NCCL: {found['nccl'] or 'absent'}; CUDA devices: {cuda}",
         f"shaped network: {found['shaped_network'] or 'not here'}",
         *(f"missing: {text}" for text in found["missing"]),
+        *(f"note: {text}" for text in found["advice"]),
     ]
     return "\n".join(lines)

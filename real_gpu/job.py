@@ -2,39 +2,115 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from real_gpu.network.probes import calibration_schedule
+from real_gpu.network.wiring import (
+    FASTEST_BYTES_PER_S,
+    MOST_LATENCY_S,
+    SLOWEST_BYTES_PER_S,
+    Wiring,
+    wiring,
+)
+from real_gpu.validation.patterns import PATTERNS, pattern
 from simcore.algorithms import ALGORITHMS, build_schedule
+from simcore.arguments import parse_slow_link
+from simcore.cluster import Cluster
+from simcore.cluster_file import cluster_from_dict, presets, read_cluster_document
+from simcore.engine import Slowdown
+from simcore.fields import short
 from simcore.names import unknown
-from simcore.schedule import Collective, Op, Schedule, Step, parse_schedule
-from simcore.units import ITEM_BYTES, parse_rate, parse_time
+from simcore.schedule import Schedule, parse_schedule
+from simcore.units import FRAME_FACTOR, ITEM_BYTES, parse_rate, parse_time
 
-VENDOR = ("torch.all_reduce",)
+COLLECTIVES = (
+    "torch.all_reduce",
+    "torch.reduce_scatter",
+    "torch.all_gather",
+    "torch.broadcast",
+    "torch.reduce",
+)
+TRAININGS = ("torch.ddp", "torch.fsdp", "torch.zero", "torch.dp", "torch.ps", "torch.ps-async")
+VENDOR = COLLECTIVES + TRAININGS
 TRAINED = "torch.ddp"
-CALIBRATION = "shift"
+PLAIN = "shaped network"
+# What a shaped network's wires carry and its counters count, whatever a cluster file says.
+FRAMES = dict.fromkeys(
+    ("wire_time_per_payload_byte", "counter_bytes_per_payload_byte"), FRAME_FACTOR
+)
 ITEMSIZE = {name: ITEM_BYTES[name] for name in ("float32", "float64", "int64", "bfloat16")}
-SLOWEST_BYTES_PER_S, FASTEST_BYTES_PER_S = 1e6 / 8, 10e9 / 8
 
 
 class RunError(Exception):
     """A run that failed, in one line for a person; the command line exits with 1."""
 
 
+class Stopped(Exception):
+    """A signal, by its name, asked this process to end."""
+
+
+class TransferFailed(Exception):
+    """A message that did not get through, in words that name operation, peer and step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A shaped network: every rank's port in both directions, and the one-way latency."""
+    """A shaped network for any number of ranks that ``document``, a cluster file's content, takes.
 
-    bytes_per_s: float
-    latency_s: float = 0.0
+    ``text`` is what a record calls it: RATE[,LATENCY], or the file's name. ``slow_links`` are
+    changes during each run, as ``simcore.arguments.parse_slow_link`` reads them.
+    """
+
+    text: str
+    document: dict[str, Any]
+    slow_links: tuple[str, ...] = ()
+    from_file: bool = False
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of the slowest port, each way."""
+        ports = self.document.get("ports")
+        rates = [p[way] for p in ports for way in p] if ports else [self.document["bandwidth"]]
+        return min(map(parse_rate, rates))
+
+    @property
+    def latency_s(self) -> float:
+        """One way, between ranks that no node holds together."""
+        latency = self.document.get("latency")
+        return parse_time(latency) if isinstance(latency, str) else 0.0
+
+    @property
+    def slowdowns(self) -> tuple[Slowdown, ...]:
+        """The changes, as the simulator takes them."""
+        return tuple(map(parse_slow_link, self.slow_links))
+
+    def cluster(self, n: int) -> Cluster:
+        """What ``n`` ranks on it are to the simulator, frames included; nothing is fitted."""
+        return cluster_from_dict(self.document, n, self._where)
+
+    def wiring(self, n: int) -> Wiring:
+        """What must be built; a ``ValueError`` for what cannot be."""
+        return wiring(self.cluster(n), self.slowdowns, self._where)
+
+    @property
+    def _where(self) -> str:
+        return f"network {self.text!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One collective, or one training step, to run and time.
 
-    ``program`` replaces the rows that are replayed, not the reference that they are held to: with
-    it a test shows that a wrong result is noticed.
+    ``program`` replaces the rows that are replayed (of a step: of the first communication), not
+    the reference that they are held to: with it a test shows that a wrong result is noticed.
+    ``training`` says which step: strategy, workload, options (see ``stepping``). With a
+    ``confidence``, runs are added, up to four times as many, until the median is as sure as that
+    (``confidence.enough``). What is not ``counted`` leaves the counters of a shaped network
+    alone, which saves time between runs.
+    ``fills`` is the network whose links a calibration fills: a cluster file's content.
     """
 
     name: str
@@ -44,14 +120,19 @@ class Case:
     flags: dict[str, int] = field(default_factory=dict)
     program: str | None = None
     spans: bool = False
+    confidence: float | None = None
+    counted: bool = True
     training: dict[str, Any] | None = None
+    options: dict[str, Any] = field(default_factory=dict)  # of a training of the library's
+    profile: str | None = None  # file for torch's own trace of one more run, on rank 0
+    fills: dict[str, Any] | None = None
 
     @property
     def warm_runs(self) -> int:
         """Runs that are not timed: the first touches buffers and opens windows; DDP gathers its
         buckets anew in the second.
         """
-        return 1 if self.training is None else 3
+        return 3 if self.training is not None and self.name == TRAINED else 1
 
     @property
     def size_bytes(self) -> int:
@@ -61,13 +142,17 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Cases for one set of ``n`` processes. ``port`` 0 means any free one."""
+    """Cases for one set of ``n`` processes. ``port`` 0 means any free one.
+
+    ``launched`` says by what and over which interfaces, where the processes are not our own.
+    """
 
     n: int
     cases: tuple[Case, ...]
     backend: str = "gloo"
     network: Network | None = None
     port: int = 0
+    launched: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``job_from_json`` is the inverse."""
@@ -76,31 +161,45 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """Times of the timed runs; counters of each, on the shaped network; the last run's spans.
+    """Times of the timed runs; counters of each, on the shaped network; the last run's spans, or,
+    of a calibration, every run's.
 
     Counters: ``{"sent": [...], "received": [...], "ack_sent": [...], "ack_received": [...],
-    "drops": int, "settled": bool}``, each list per rank. A span is a row of ``trace.Spans``.
+    "waited_s": [...], "dropped": {link: packets}, "uplinks": {link: bytes}, "changes": [...],
+    "settled": bool}``, each list per rank. A span is a row of ``trace.Spans``.
     Payload is what each rank sends and receives, ``{"sent": int, "received": int}``; None where
-    the library decides.
+    the library decides. A training of the library's answers ``{"calls": …}`` there, the
+    collectives it was seen to issue. Begins and ends are of each run and rank, counted from the
+    agreed start; ``clocks_s`` is how sure that is in each run, where the ranks have clocks of
+    their own. ``devices`` holds, for each timed run, what each rank's GPU saw (``device.clock``).
     """
 
     runs_s: list[float]
     counters: list[dict[str, Any]]
     spans: list[list[float]]
-    payload: list[dict[str, int]] | None
+    payload: list[dict[str, Any]] | None
+    begins_s: list[list[float]] = field(default_factory=list)
+    ends_s: list[list[float]] = field(default_factory=list)
+    clocks_s: list[float] = field(default_factory=list)
+    devices: list[list[dict[str, Any]]] = field(default_factory=list)
 
 
 def job_from_json(document: dict[str, Any]) -> Job:
     """The inverse of ``Job.to_json``."""
     cases = tuple(Case(**case) for case in document["cases"])
-    network = Network(**document["network"]) if document["network"] else None
-    return Job(document["n"], cases, document["backend"], network, document["port"])
+    network = None
+    if document["network"]:
+        slow_links = tuple(document["network"].pop("slow_links"))
+        network = Network(**document["network"], slow_links=slow_links)
+    return Job(**document | {"cases": cases, "network": network})
 
 
 def reference_schedule(case: Case, n: int) -> Schedule:
     """The schedule whose reference result the case must reach."""
-    if case.name == CALIBRATION:
-        return shift(n)
+    if case.fills is not None:
+        return calibration_schedule(cluster_from_dict(case.fills, n))
+    if case.name in PATTERNS:
+        return pattern(case.name, n)
     return build_schedule(case.name, workers(case, n), **case.flags)
 
 
@@ -132,22 +231,6 @@ def replayed_schedule(case: Case, n: int) -> Schedule:
     )
 
 
-def shift(n: int) -> Schedule:
-    """Every rank hands its buffer to the next at once: fills every port both ways, to calibrate.
-
-    >>> print(shift(2))
-    0: 0->1 c0 copy
-    0: 1->0 c0 copy
-    """
-    owner = (0,)  # unused: this is no collective, only traffic
-    rank = list(range(n))
-    right = [(r + 1) % n for r in rank]
-    steps = [Step.of(rank, right, 0, Op.COPY)] if n > 1 else []
-    return Schedule(
-        CALIBRATION, n, 1, len(steps), Collective.ALL_GATHER, lambda: iter(steps), owner
-    )
-
-
 def check_name(name: str) -> None:
     """A name that ``run`` accepts: an algorithm, or a vendor's collective."""
     names = [a.name for a in ALGORITHMS] + list(VENDOR)
@@ -155,18 +238,49 @@ def check_name(name: str) -> None:
         raise ValueError(unknown("algorithm", name, names))
 
 
-def parse_network(text: str) -> Network:
-    """A network from ``RATE[,LATENCY]``.
+def parse_network(text: str, slow_links: Sequence[str] = ()) -> Network:
+    """A network from ``RATE[,LATENCY]``, a preset's name, or a cluster file's.
 
-    >>> parse_network("200Mbit/s"), parse_network("1Gbit/s,50us")
-    (Network(bytes_per_s=25000000.0, latency_s=0.0), \
-Network(bytes_per_s=125000000.0, latency_s=5e-05))
+    >>> parse_network("200Mbit/s").cluster(2).ports[0].send_bytes_per_s
+    25000000.0
+    >>> parse_network("1Gbit/s,50us").latency_s
+    5e-05
     """
+    changes = tuple(slow_links)
+    for change in changes:
+        parse_slow_link(change)
+    if text in presets() or Path(text).suffix == ".json":
+        document = read_cluster_document(text)
+        if not isinstance(document, dict):
+            raise ValueError(f"network {text!r}: accepted is a JSON object, got {short(document)}")
+        name = Path(text).name
+        return Network(name, {"name": name} | document | FRAMES, changes, from_file=True)
+    if text[:1].isalpha():
+        raise ValueError(unknown("network", text, [*presets(), "a .json file", "RATE[,LATENCY]"]))
+    return replace(parse_rate_network(text), slow_links=changes)
+
+
+def parse_rate_network(text: str) -> Network:
+    """A network of equal ports from ``RATE[,LATENCY]``, where no file will do.
+
+    >>> parse_rate_network("200Mbit/s").bytes_per_s
+    25000000.0
+    >>> parse_rate_network("two-nodes.json")
+    Traceback (most recent call last):
+    ValueError: network 'two-nodes.json': accepted is RATE[,LATENCY], such as 200Mbit/s or \
+1Gbit/s,50us
+    """
+    if text[:1].isalpha() or text in presets() or Path(text).suffix == ".json":
+        raise ValueError(
+            f"network {text!r}: accepted is RATE[,LATENCY], such as 200Mbit/s or 1Gbit/s,50us"
+        )
     rate, _, latency = text.partition(",")
-    bytes_per_s = parse_rate(rate)
-    if not SLOWEST_BYTES_PER_S <= bytes_per_s <= FASTEST_BYTES_PER_S:
+    if not SLOWEST_BYTES_PER_S <= parse_rate(rate) <= FASTEST_BYTES_PER_S:
         raise ValueError(f"network rate {rate!r}: accepted are 1Mbit/s to 10Gbit/s")
-    latency_s = parse_time(latency) if latency else 0.0
-    if latency_s > 1:
+    if latency and parse_time(latency) > MOST_LATENCY_S:
         raise ValueError(f"network latency {latency!r}: accepted are 0 to 1s")
-    return Network(bytes_per_s, latency_s)
+    document = {"name": PLAIN, "bandwidth": rate, "latency": latency or "0s"} | FRAMES
+    document["source"] = (
+        "the rate that was set; frames of 1514 bytes carry 1448; no constant is fitted"
+    )
+    return Network(text, document)

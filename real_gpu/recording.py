@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import fields
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from real_gpu.data import tolerance
-from real_gpu.info import torch_here
+from real_gpu.device.counters import driver_version, topology
+from real_gpu.info import nccl_variables, torch_here, version_of
 from real_gpu.job import (
-    CALIBRATION,
+    COLLECTIVES,
     ITEMSIZE,
+    TRAININGS,
     VENDOR,
     Case,
     CaseResult,
     Job,
-    Network,
     reference_schedule,
     workers,
 )
-from simcore.cluster_file import cluster_from_dict
-from simcore.engine import simulate
+from real_gpu.network.instrument import instrument
+from real_gpu.network.probes import spans_of
+from real_gpu.validation.confidence import median_interval
+from real_gpu.vendor import collectives as vendor
+from real_gpu.vendor import plan as vendor_plan
+from simcore.engine import Simulation, simulate
 from simcore.records import Record
-from simcore.trace import Source, Spans, Trace, no_pieces
+from simcore.trace import Source, Trace, no_pieces
+from simcore.units import format_time
 
-# Ethernet, IPv4, TCP with time stamps: 1514 bytes of frame carry 1448 of payload.
-FRAME_BYTES_PER_PAYLOAD_BYTE = 1514 / 1448
-CALIBRATE_S, CALIBRATE_RUNS = 0.5, 5
-MOST_SPREAD, MOST_RATE_ERROR = 0.05, 0.01
-
-
-def calibration(network: Network) -> Case:
-    """Traffic that fills every port both ways for half a second, to see the rate that it has."""
-    payload = network.bytes_per_s * CALIBRATE_S / FRAME_BYTES_PER_PAYLOAD_BYTE
-    return Case(CALIBRATION, max(1, round(payload / 4)), "float32", CALIBRATE_RUNS)
+MOST_CLOCK_ERROR = 0.02
+_WHERE = {
+    "nccl": "between GPUs",
+    "gloo": "of the loopback interface",
+    "device": "of copies within one memory",
+}
 
 
 def record_of(
@@ -48,30 +47,28 @@ def record_of(
     case: Case,
     result: CaseResult,
     *,
-    network: str | None,
     calibrated: CaseResult | None,
     command: str,
 ) -> Record:
-    """The record of one case; ``network`` is its text as the user gave it."""
-    vendor = case.name in VENDOR
-    sent = received = _gloo_ring_bytes(job, case) if vendor else None
-    if result.payload is not None:
-        sent, received = (tuple(p[way] for p in result.payload) for way in ("sent", "received"))
-    simulated, notes = _simulated(job, case, network)
-    if vendor:
-        notes = [*notes, *_vendor_notes(job, case, sent)]
-    if sent is not None and not any(sent):
+    """The record of one case."""
+    network = job.network
+    payload = _payload(job, case, result)
+    sent, received = payload or (None, None)
+    quiet = sent is not None and not any(sent)  # by what was to be sent, not by the counters
+    simulated, notes = _simulated(job, case)
+    notes += _notes(job, case, result, payload is not None)
+    notes += _clock_notes(result)
+    if quiet:
         notes = [*notes, "no communication: there is nothing to send"]
     counters: dict[str, Any] = {
         f"counter_{name}_bytes": _median_per_rank(result.counters, name)
         for name in ("sent", "received", "ack_sent", "ack_received")
     }
-    quiet = result.counters and not any(result.counters[-1]["sent"])
     return Record(
-        source=(Source.VENDOR if vendor else Source.REPLAYED).value,
+        source=(Source.VENDOR if case.name in VENDOR else Source.REPLAYED).value,
         name=case.name,
         backend=job.backend,
-        network=network,
+        network=network.text if network else None,
         gpus=workers(case, job.n),
         size_bytes=case.size_bytes,
         dtype=case.dtype,
@@ -81,11 +78,91 @@ def record_of(
         received_bytes=received,
         **counters,
         simulated=simulated,
-        environment=environment(job, command),
+        environment=_about(job, case, result, command),
+        median_interval_s=median_interval(result.runs_s),
+        skew_s=_skew(result),
         instrument=None if network is None or quiet else instrument(job, result, calibrated),
         flags=case.flags,
         notes=tuple(notes),
+        cluster=network.document if network and network.from_file else None,
+        slow_links=network.slow_links if network else (),
     )
+
+
+def _about(job: Job, case: Case, result: CaseResult, command: str) -> dict[str, Any]:
+    found = environment(job, command) | _devices(result) | _clocks(job, result)
+    return found | ({"training": case.options} if case.name in TRAININGS else {})
+
+
+def _clocks(job: Job, result: CaseResult) -> dict[str, Any]:
+    """How sure the times of ranks on several machines are, which have clocks of their own."""
+    uncertainty_s = max(result.clocks_s, default=0.0)
+    return {"clock_uncertainty_s": uncertainty_s} if job.launched else {}
+
+
+def _clock_notes(result: CaseResult) -> list[str]:
+    uncertainty_s = max(result.clocks_s, default=0.0)
+    if uncertainty_s <= MOST_CLOCK_ERROR * median(result.runs_s):
+        return []
+    known = f"the machines' clocks are known to ±{format_time(uncertainty_s)} of each other"
+    return [f"{known}, more than {MOST_CLOCK_ERROR:.0%} of the median time"]
+
+
+def _skew(result: CaseResult) -> dict[str, list[float]] | None:
+    """Over all runs and ranks, least, median and most: from the agreed start to a rank's, and
+    from a rank's end to the last one's.
+    """
+    if not result.begins_s:
+        return None
+    # None starts too early; a clock that is known to so much only may say so.
+    begins, ends = np.maximum(0, result.begins_s), np.array(result.ends_s)
+    waits = ends.max(axis=1, keepdims=True) - ends
+    return {
+        name: [float(f(values)) for f in (np.min, np.median, np.max)]
+        for name, values in (("start", begins), ("end", waits))
+    }
+
+
+def _payload(job: Job, case: Case, result: CaseResult) -> vendor.Traffic | None:
+    """Bytes sent and received per rank: counted by a replay, known of the library, or None."""
+    if case.name in COLLECTIVES:
+        return vendor.payload(case, job.backend, job.n)
+    if case.name in TRAININGS:
+        return vendor_plan.payload(case, _seen(result), job.backend, job.n)
+    return counted_payload(result)
+
+
+def counted_payload(result: CaseResult) -> vendor.Traffic | None:
+    """Bytes sent and received per rank, as a replay counted them."""
+    if result.payload is None:
+        return None
+    sent, received = (tuple(p[way] for p in result.payload) for way in ("sent", "received"))
+    return sent, received
+
+
+def _seen(result: CaseResult) -> list[Any] | None:
+    """The collectives that a training was seen to issue on rank 0."""
+    return None if result.payload is None else result.payload[0]["calls"]
+
+
+def _notes(job: Job, case: Case, result: CaseResult, known: bool) -> list[str]:
+    if case.name in COLLECTIVES:
+        return vendor.notes(case, job.n, known)
+    if case.name in TRAININGS:
+        return vendor_plan.notes(case, _seen(result), job.n)
+    return []
+
+
+def _devices(result: CaseResult) -> dict[str, Any]:
+    """What the GPUs saw of the runs: the last rank's time, and NVLink's bytes per rank."""
+    if not result.devices:
+        return {}
+    seen: dict[str, Any] = {"device_s": [max(d["device_s"] for d in r) for r in result.devices]}
+    for way in ("nvlink_sent_bytes", "nvlink_received_bytes"):
+        runs = [[d[way] for d in run] for run in result.devices]
+        known = all(value is not None for run in runs for value in run)
+        seen[way] = [int(x) for x in np.median(runs, axis=0)] if known else None
+    return {"devices": seen}
 
 
 def _median_per_rank(counters: list[dict[str, Any]], name: str) -> tuple[int, ...] | None:
@@ -94,95 +171,46 @@ def _median_per_rank(counters: list[dict[str, Any]], name: str) -> tuple[int, ..
     return tuple(int(x) for x in np.median([run[name] for run in counters], axis=0))
 
 
-def _simulated(
-    job: Job, case: Case, network: str | None
-) -> tuple[dict[str, Any] | None, list[str]]:
+def _simulated(job: Job, case: Case) -> tuple[dict[str, Any] | None, list[str]]:
     if case.name in VENDOR:
-        return None, ["not simulated: the library chooses its own algorithm and segments"]
-    if network is None:
-        where = "between GPUs" if job.backend == "nccl" else "of the loopback interface"
+        return None, []
+    if job.network is None:
+        where = _WHERE[job.backend]
+        if "interfaces" in job.launched:
+            where = f"of {' and '.join(job.launched['interfaces'])}"
         return None, [f"not simulated: the rate {where} is not known"]
-    rate, _, latency = network.partition(",")
-    cluster = {
-        "name": "shaped network",
-        "bandwidth": rate,
-        "latency": latency or "0s",
-        "wire_time_per_payload_byte": FRAME_BYTES_PER_PAYLOAD_BYTE,
-        "counter_bytes_per_payload_byte": FRAME_BYTES_PER_PAYLOAD_BYTE,
-        "source": "the rate that was set; frames of 1514 bytes carry 1448; no constant is fitted",
-    }
     run = simulate(
         reference_schedule(case, job.n),
-        cluster_from_dict(cluster, job.n),
+        job.network.cluster(job.n),
         case.elements,
         ITEMSIZE[case.dtype],
+        slowdowns=job.network.slowdowns,
         keep="totals",
     )
-    sent = run.trace.sent_bytes.tolist()
-    return {"time_s": run.trace.time_s, "sent_bytes": sent, "cluster": cluster}, []
+    return prediction(run, job.network.document), []
 
 
-def _gloo_ring_bytes(job: Job, case: Case) -> tuple[int, ...] | None:
-    """What Gloo's segmented ring sends per rank, where its segments are all equal; else None.
-
-    It cuts the buffer into a multiple of n segments of at most 1 MiB, at least 2n, and passes
-    every one of them on n-1 times in each of two phases (gloo/allreduce.cc).
-    """
-    if job.backend != "gloo" or job.n == 1 or not case.size_bytes:
-        return (0,) * job.n if job.n == 1 or not case.size_bytes else None
-    segments = max(-(-case.size_bytes // 2**20), 2 * job.n)
-    segments = -(-segments // job.n) * job.n
-    if case.elements % segments:
-        return None
-    return (2 * (job.n - 1) * case.size_bytes // job.n,) * job.n
-
-
-def _vendor_notes(job: Job, case: Case, sent: tuple[int, ...] | None) -> list[str]:
-    allowed = tolerance(job.n, case.dtype)
-    bytes_from = (
-        "payload derived from the library's source, not counted by it"
-        if sent
-        else "payload not known: the library cuts this buffer into unequal segments"
-    )
-    return [
-        f"each element checked to within {allowed:.3g} × the sum of absolute values",
-        bytes_from,
-    ]
-
-
-def instrument(job: Job, result: CaseResult, calibrated: CaseResult | None) -> dict[str, Any]:
-    """The checks without which a number of the shaped network is not to be believed."""
-    spread = (max(result.runs_s) - min(result.runs_s)) / median(result.runs_s)
-    drops = sum(run["drops"] for run in result.counters)
-    reasons = []
-    if spread > MOST_SPREAD:
-        reasons.append(f"runs spread by {spread:.1%} of their median, above {MOST_SPREAD:.0%}")
-    if drops:
-        reasons.append(f"{drops} packets were dropped")
-    if not all(run["settled"] for run in result.counters):
-        reasons.append("counters had not settled")
-    found: dict[str, Any] = {"drops": drops, "spread": spread}
-    if calibrated is not None and job.network is not None:
-        # The fastest of a few: noise on the machine can only slow a transfer down.
-        wire_bytes = calibration(job.network).size_bytes * FRAME_BYTES_PER_PAYLOAD_BYTE
-        rate = wire_bytes / min(calibrated.runs_s)
-        error = rate / job.network.bytes_per_s - 1
-        found |= {"rate_bytes_per_s": rate, "rate_error": error}
-        if abs(error) > MOST_RATE_ERROR:
-            reasons.append(f"ports run {error:+.1%} off the rate that was set")
-    return {"ok": not reasons, "reasons": reasons} | found
+def prediction(run: Simulation, cluster: dict[str, Any]) -> dict[str, Any]:
+    """What a record keeps of the simulation on a cluster file's content."""
+    return {
+        "time_s": run.trace.time_s,
+        "sent_bytes": run.trace.sent_bytes.tolist(),
+        "received_bytes": run.trace.received_bytes.tolist(),
+        "cluster": cluster,
+    }
 
 
 def environment(job: Job, command: str) -> dict[str, Any]:
     """Where a record comes from; no names of machines or people, no paths."""
     packages = ["torch", "numpy", *(["pyroute2"] if job.network else [])]
     versions: dict[str, Any] = {"python": platform.python_version()}
-    versions |= {package: _version(package) for package in packages}
+    versions |= {package: version_of(package) for package in packages}
     gpus: dict[str, Any] = {}
-    if job.backend == "nccl":
+    if job.backend in ("nccl", "device"):
         here = torch_here()
-        versions["nccl"] = here.nccl
-        gpus["gpus"] = list(here.cuda_devices[: job.n])
+        versions |= {"nccl": here.nccl, "driver": driver_version()}
+        gpus = {"gpus": list(here.cuda_devices[: job.n]), "links": topology()}
+        gpus |= {"nccl_variables": nccl_variables()}
     return {
         "versions": versions,
         "machine": {
@@ -191,17 +219,11 @@ def environment(job: Job, command: str) -> dict[str, Any]:
             "cpu": _cpu_model(),
             "cores": os.cpu_count(),
         }
-        | gpus,
+        | gpus
+        | job.launched,
         "command": command,
         "date": datetime.now(UTC).date().isoformat(),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu_model() -> str:
@@ -215,12 +237,8 @@ def _cpu_model() -> str:
 
 def trace_of(job: Job, case: Case, result: CaseResult) -> Trace:
     """The spans of the last timed run as a trace of source REPLAYED."""
-    columns = np.array(result.spans, float).reshape(-1, 10).T
-    order = np.lexsort((columns[1], columns[7]))
-    of = dict(zip((f.name for f in fields(Spans)), (c[order] for c in columns), strict=True))
-    times: dict[str, Any] = {name: of.pop(name) for name in ("start_s", "end_s")}
-    whole: dict[str, Any] = {name: column.astype(np.int64) for name, column in of.items()}
-    spans = Spans(**whole, **times)
+    order = np.lexsort(np.array([(row[1], row[7]) for row in result.spans], float).reshape(-1, 2).T)
+    spans = spans_of([result.spans[row] for row in order.tolist()])
     payload = result.payload or []
     sent, received = (np.array([p[way] for p in payload], np.int64) for way in ("sent", "received"))
     return Trace(

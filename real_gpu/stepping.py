@@ -1,78 +1,165 @@
-"""From a workload to a record of real training steps on the shaped network."""
+"""From training steps to their records: plans replayed, or the vendor's own step, on real ranks."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from real_gpu.job import TRAINED, Case, Job, RunError, parse_network
-from real_gpu.measure import measure
-from real_gpu.recording import calibration, environment, instrument
-from simcore.model import Workload
-from simcore.step_records import StepRecord
+from real_gpu.job import TRAINED, Case, CaseResult, Job, RunError, parse_rate_network
+from real_gpu.network.instrument import calibration, instrument
+from real_gpu.processes.measure import measure
+from real_gpu.recording import counted_payload, environment
+from simcore.plan import Communicate, Plan
+from simcore.step_command import flag_of
+from simcore.step_records import VENDOR_STEPS, StepRecord, computing_s, options_of
+from simcore.strategies import Setting, find_strategy
+from simcore.trace import Source, Spans, Trace, no_pieces
 from simcore.workload import to_json
 
-MOST_ELEMENTS = 2**26  # parameters, gradients and buckets of every rank lie in this machine
+MOST_BYTES = 2**28  # what every rank holds lies in this machine
+DDP_TAKES = ("bucket_cap_mb", "accumulate")  # of a setting, under the real DDP
 
 
-def train(
-    work: Workload,
-    gpus: int,
-    network: str,
-    *,
-    bucket_cap_mb: float | None = None,
-    accumulate: int = 1,
-    runs: int = 5,
-    command: str = "",
-) -> StepRecord:
-    """Run DDP's step with and without communication; only real processes and real packets.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A strategy to replay, or a vendor's step, in a setting. ``trace`` keeps the last run's."""
 
-    Raises ``RunError`` for a run that failed, ``ValueError`` for what cannot be run.
-    """
-    if not work.backward_s:
+    name: str
+    setting: Setting
+    trace: bool = False
+
+    @property
+    def plan(self) -> Plan:
+        """What is replayed; of a vendor's step, what it is simulated as."""
+        return find_strategy(VENDOR_STEPS.get(self.name, self.name)).plan(self.setting)
+
+
+def check_step(step: Step) -> None:
+    """A ``ValueError`` for what cannot be run here."""
+    work = step.setting.workload
+    if not computing_s(step.plan):
         raise ValueError(
             f"the compute time of {work.name!r} is not known; accepted: a model file that "
             "holds it, or --forward T --backward T"
         )
-    if work.elements > MOST_ELEMENTS or any(p.dtype != "float32" for p in work.parameters):
+    if step.setting.gpus < 2:
+        raise ValueError(f"{step.setting.gpus} ranks synchronise nothing; accepted: 2 or more")
+    nbytes = _bytes_held(step)
+    if nbytes > MOST_BYTES:
         raise ValueError(
-            f"{work.name!r}: accepted are float32 parameters, at most {MOST_ELEMENTS} elements"
+            f"{work.name!r}: a rank would hold {nbytes} bytes; accepted: at most {MOST_BYTES}"
         )
-    if gpus < 2:
-        raise ValueError(f"{gpus} ranks synchronise nothing; accepted: 2 or more")
-    shaped = parse_network(network)
-    if shaped.latency_s:
+    if step.name != TRAINED:
+        return
+    if any(p.dtype != "float32" for p in work.parameters):
+        raise ValueError(f"{work.name!r}: {TRAINED} accepts float32 parameters")
+    for name in options_of(step.setting):
+        if name not in DDP_TAKES:
+            accepted = ", ".join(map(flag_of, DDP_TAKES))
+            raise ValueError(f"{TRAINED} takes no {flag_of(name)}; accepted: {accepted}")
+
+
+def take_steps(
+    steps: Sequence[Step],
+    network: str | None,
+    *,
+    backend: str = "gloo",
+    runs: int = 5,
+    command: str = "",
+) -> list[tuple[StepRecord, Trace | None]]:
+    """Run each step with and without communication, on one set of ranks; all need as many.
+
+    Raises ``RunError`` for a run that failed, ``ValueError`` for what cannot be run.
+    """
+    steps = [replace(s, setting=replace(s.setting, backend=backend)) for s in steps]  # type: ignore[arg-type]
+    for step in steps:
+        check_step(step)
+    (n,) = {step.plan.n for step in steps}
+    shaped = None if network is None else parse_rate_network(network)
+    if shaped and shaped.latency_s:
         raise ValueError(f"network {network!r}: accepted is a rate alone")
-    computing_s = math.fsum(work.forward_s) + math.fsum(work.backward_s)
+    checks = () if shaped is None else (calibration(shaped),)
+    cases = [case for step in steps for case in cases_of(step, runs)]
+    job = Job(n, (*checks, *cases), backend, shaped)
+    results = measure(job)
+    calibrated = results[0] if checks else None
+    found = []
+    for k, step in enumerate(steps):
+        computed, done = results[len(checks) + 2 * k :][:2]
+        record = _record(step, network, job, computed, done, calibrated, command)
+        found.append((record, _trace(step, done) if step.trace else None))
+    return found
+
+
+def cases_of(step: Step, runs: int) -> tuple[Case, Case]:
+    """The step without communication, and the whole."""
     training: dict[str, Any] = {
-        "workload": to_json(work),
-        "options": {} if bucket_cap_mb is None else {"bucket_cap_mb": bucket_cap_mb},
-        "accumulate": accumulate,
-        "computing_s": accumulate * computing_s + work.optimizer_s,
-        "synced": True,
+        "strategy": VENDOR_STEPS.get(step.name, step.name),
+        "workload": to_json(step.setting.workload),
+        "gpus": step.setting.gpus,
+        "backend": step.setting.backend,
+        "options": options_of(step.setting),
+        "computing_s": computing_s(step.plan),
     }
-    case = Case(TRAINED, work.elements, runs=runs, training=training)
-    alone = replace(case, training=training | {"synced": False})
-    job = Job(gpus, (calibration(shaped), alone, case), "gloo", shaped)
-    calibrated, computed, trained = measure(job)
-    if not trained.counters:
+    name = step.name if step.name in VENDOR_STEPS else f"step {step.name}"
+    case = Case(name, -(-_bytes_held(step) // 4), runs=runs, training=training | {"synced": True})
+    alone = replace(case, runs=min(runs, 3), training=training | {"synced": False})
+    return alone, replace(case, spans=step.trace)
+
+
+def _bytes_held(step: Step) -> int:
+    """By one rank: a buffer for each communication, or the parameters."""
+    sent = sum(task.nbytes for task in step.plan.tasks if isinstance(task, Communicate))
+    return max(sent, 4 * step.setting.workload.elements if step.name == TRAINED else 0)
+
+
+def _record(
+    step: Step,
+    network: str | None,
+    job: Job,
+    computed: CaseResult,
+    done: CaseResult,
+    calibrated: CaseResult | None,
+    command: str,
+) -> StepRecord:
+    if network is not None and not done.counters:
         raise RunError("the network's counters are missing")
-    sent = np.median([run["sent"] for run in trained.counters], axis=0)
+    counters = [run["sent"] for run in done.counters]
+    sent, received = counted_payload(done) or (None, None)
+    vendor = step.name in VENDOR_STEPS
     return StepRecord(
-        name=TRAINED,
+        name=step.name,
+        source=(Source.VENDOR if vendor else Source.REPLAYED).value,
+        backend=job.backend,
         network=network,
-        gpus=gpus,
-        workload=training["workload"],
-        bucket_cap_mb=bucket_cap_mb,
-        accumulate=accumulate,
-        runs_s=tuple(trained.runs_s),
-        median_s=median(trained.runs_s),
+        gpus=step.setting.gpus,
+        servers=step.plan.servers,
+        workload=to_json(step.setting.workload),
+        options=options_of(step.setting),
+        runs_s=tuple(done.runs_s),
+        median_s=median(done.runs_s),
         computing_s=median(computed.runs_s),
-        counter_sent_bytes=tuple(int(nbytes) for nbytes in sent),
+        sent_bytes=sent,
+        received_bytes=received,
+        counter_sent_bytes=tuple(map(int, np.median(counters, axis=0))) if counters else None,
         environment=environment(job, command),
-        instrument=instrument(job, trained, calibrated),
+        instrument=instrument(job, done, calibrated) if network is not None else None,
     )
+
+
+def _trace(step: Step, done: CaseResult) -> Trace:
+    """The last run's tasks and messages, as ``PlanRun.trace`` has them of a simulated one."""
+    columns = np.array(done.spans, float).reshape(-1, 11).T
+    columns = columns[:, np.lexsort((columns[1], columns[7]))]
+    whole = columns.astype(np.int64)
+    of: dict[str, Any] = dict(zip((f.name for f in fields(Spans)), whole, strict=False))
+    of |= {"start_s": columns[7], "end_s": columns[8]}
+    sent, received = (np.array(b, np.int64) for b in counted_payload(done) or ((), ()))
+    plan, names = step.plan, tuple(task.label for task in step.plan.tasks)
+    totals = (done.runs_s[-1], sent, received)
+    spans, pieces = Spans(**of), no_pieces()
+    return Trace(Source.REPLAYED, plan.name, plan.n, *totals, spans, pieces, names, whole[10])

@@ -1,7 +1,7 @@
 """A rank that trains: real DistributedDataParallel over Gloo, asked by the tests next to it.
 
-``python -m tests.ddp_ranks`` is started by ``real_gpu.ranks``; each request ``train`` names one of
-the functions below and answers what it returns.
+``python -m tests.ddp_ranks`` is started by ``real_gpu.processes.ranks``; each request ``train``
+names one of the functions below and answers what it returns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from real_gpu.worker import Rank, main
+from real_gpu.processes.worker import Rank, main
 from simcore.workload import from_json
 from tests.ddp_support import module_of
 from tests.torch_calls import Calls

@@ -109,13 +109,14 @@ def real_buckets(workload: Workload, iterations: int, **arguments: Any) -> list[
 @contextlib.contextmanager
 def ranks_that_train(n: int) -> Iterator[Any]:
     """``n`` processes of ``tests.ddp_ranks``, joined over Gloo; ``train`` asks them all."""
-    from real_gpu.ranks import Ranks
+    from real_gpu.processes.ranks import Ranks
 
     class Training(Ranks):
         def train(self, what: str, within_s: float = 120, **settings: Any) -> list[Any]:
             return [a["answer"] for a in self.all(within_s, do="train", what=what, **settings)]
 
     with Training(n, "tests.ddp_ranks") as ranks:
+        ranks.start()
         ranks.ask([{"do": "load", "rank": r, "n": n, "backend": "gloo"} for r in range(n)], 120)
         here = "127.0.0.1"
         (at,) = ranks.ask([{"do": "listen", "address": here, "port": 0}], 30, ranks=[0])

@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from real_gpu import info, shaped
+from real_gpu import info
+from real_gpu.commands import COMMANDS, parser
 from real_gpu.job import RunError, parse_network
+from real_gpu.network import shaped
 from real_gpu.recording import environment
-from simcore.records import read_record
-from tests.support import require
+from tests.support import read_record, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -56,13 +58,24 @@ GOOD = {"--gpus": "2", "--size": "8MiB", "--out": "r.json"}
         ("ring", {"--network": "1Gbit/s,50"}, "'50' has no unit"),
         ("ring", {"--network": "1Gbit/s", "--backend": "nccl"}, "--backend gloo"),
         ("ring", {"--runs": "0"}, "--runs '0'"),
-        ("ring", {"--root": "1"}, "does not take 'root'"),
+        ("ring", {"--root": "1"}, "ring does not take --root; accepted: with ps"),
+        ("ring", {"--size": "0"}, "'0' has no unit"),
+        ("ring", {"--accumulate": "2"}, "--accumulate; accepted: with torch.ddp, torch.fsdp"),
+        ("ring", {"--interface": "eth9"}, "--interface 'eth9'; accepted: under torchrun"),
+        ("ring", {"--network": "1Gbit/s", "--slow-link": "gpu9.tx:1"}, "gpu0.rx, gpu1.rx\n"),
+        ("hierarchical", {"--gpus-per-node": "3"}, "--gpus-per-node must divide 2 GPUs, got 3"),
         ("ps", {"--root": "2"}, "from 0 to 1"),
         ("torch.all_reduce", {"--root": "1"}, "does not take --root"),
-        ("torch.all_reduce", {"--trace": "t.json"}, "does not take --trace"),
+        (
+            "torch.all_reduce",
+            {"--trace": "t.json"},
+            "take --trace; accepted: with an algorithm",
+        ),
         ("ring", {"--port": "66660"}, "--port '66660'"),
         ("ring", {"--out": "no/such/folder/r.json"}, "no/such/folder/r.json"),
         ("ring", {"--out": "."}, "'.'"),
+        ("ring", {"--out": ""}, "file '' cannot be written"),
+        ("ring", {"--trace": ""}, "file '' cannot be written"),
         ("ring", {"--speed": "9"}, "--speed"),
     ],
 )
@@ -84,13 +97,65 @@ def test_bad_usage_is_one_line_and_status_2(words):
     assert "Traceback" not in done.stderr
 
 
-def test_too_many_ranks_is_a_refused_run(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "gpus", "says"),
+    [
+        ("ring", "65", "--gpus '65': accepted is a whole number, 1 to 64"),
+        ("ps-dedicated", "64", "--gpus 64, with servers 65 ranks; accepted: at most 64 ranks"),
+    ],
+)
+def test_too_many_ranks_are_refused(name, gpus, says, tmp_path):
     if importlib.util.find_spec("torch") is None:
         require("gloo", "pip install torch")
-    done = cli("run", "ring", "--gpus", "1000", "--size", "8B", "--out", "r.json", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "1000 ranks are more than this machine bears" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    backend = ("--backend", "gloo", "--out", "r.json")
+    done = cli("run", name, "--gpus", gpus, "--size", "8B", *backend, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"python -m real_gpu: {says}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ddp", "--gpus", "65"), "--gpus '65': accepted is a whole number, 2 to 64"),
+        (("ps-dedicated", "--gpus", "64"), "with servers 65 ranks"),
+        (("ddp", "--gpus", "2", "--accumulate", "0"), "--accumulate must be at least 1"),
+        (("hsdp", "--gpus", "4", "--gpus-per-node", "3"), "--gpus-per-node must divide 4"),
+        (
+            ("torch.ddp", "--gpus", "2", "--hook", "fp16"),
+            "torch.ddp takes no --hook; accepted: --bucket-cap-mb, --accumulate",
+        ),
+        (("ddp", "--gpus", "2", "--trace", ""), "file '' cannot be written"),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(words, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    how = ("--model", "resnet18", "--forward", "1ms", "--backward", "1ms", "--out", "r.json")
+    with pytest.raises(ValueError, match=re.escape(says)):
+        COMMANDS["step"].command(parser().parse_args(["step", *words, *how]))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("file", ["--out", "--report"])
+def test_calibrate_refuses_a_file_without_a_name(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["calibrate", "--out", "c.json", file, ""]
+    with pytest.raises(ValueError, match="file '' cannot be written"):
+        COMMANDS["calibrate"].command(parser().parse_args(words))
+
+
+@pytest.mark.parametrize("script", ["records", "traces", "steps_real"])
+def test_a_benchmark_starts_from_a_checkout(script, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "benchmarks" / f"{script}.py"), "--help"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: {script}.py")
 
 
 def test_the_command_line_does_not_pay_for_torch():
@@ -141,11 +206,11 @@ def test_the_backend_is_chosen_from_what_is_here(monkeypatch):
     four = info.Torch("2.13", ("GPU",) * 4, "2.30.7", True)
     monkeypatch.setattr(info, "torch_here", lambda: four)
     monkeypatch.setattr(info, "_may_have_gpu", lambda: True)
-    assert info.choose_backend("auto", 4, shaped=False) == "nccl"
-    assert info.choose_backend("auto", 4, shaped=True) == "gloo"
-    assert info.choose_backend("auto", 5, shaped=False) == "gloo"
-    assert info.choose_backend("gloo", 4, shaped=False) == "gloo"
-    with pytest.raises(RunError, match="4 CUDA devices are here; use --backend gloo"):
+    assert info.choose_backend("auto", 4, shaped=False).backend == "nccl"
+    assert info.choose_backend("auto", 4, shaped=True).backend == "gloo"
+    assert info.choose_backend("auto", 5, shaped=False).backend == "gloo"
+    assert info.choose_backend("gloo", 4, shaped=False).backend == "gloo"
+    with pytest.raises(RunError, match="4 CUDA devices here; use --backend gloo"):
         info.choose_backend("nccl", 5, shaped=False)
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import os
+import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from real_gpu import data
 from real_gpu.info import torch_here
-from real_gpu.job import ITEMSIZE, Case, Job, RunError, replayed_schedule
-from real_gpu.measure import check_bearable, measure
+from real_gpu.job import COLLECTIVES, ITEMSIZE, Case, Job, RunError, replayed_schedule
+from real_gpu.processes.measure import check_bearable, measure
+from real_gpu.processes.ranks import Ranks
+from real_gpu.processes.worker import Rank
 from real_gpu.recording import record_of, trace_of
+from real_gpu.work import data
 from simcore import reference
 from simcore.algorithms import ALGORITHMS, build_schedule
 from simcore.records import record_from_json
@@ -66,9 +72,15 @@ def test_a_single_wrong_bit_is_found_and_named():
 @pytest.mark.gloo
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_algorithm_and_type_is_bit_equal(n, gloo):
-    """Each rank compares every run with the reference; a difference would raise."""
-    sizes = (n - 1, 40_003)
-    cases = [Case(name, e, dtype, runs=1) for name in NAMES for dtype in ITEMSIZE for e in sizes]
+    """Each rank compares every run with the reference; a difference would raise.
+
+    Here an algorithm meets two of the four types, at the next number of ranks the next two.
+    """
+    dtypes = list(ITEMSIZE)
+    cases = []
+    for at, name in enumerate(NAMES, start=2 * n):
+        cases.append(Case(name, 40_003, dtypes[at % 4], runs=1))
+        cases.append(Case(name, n - 1, dtypes[(at + 1) % 4], runs=1))
     cases += [Case("ring", 0, runs=1), Case("ps", 11, runs=1, flags={"root": n - 1})]
     cases += [
         Case(name, 1001, "bfloat16", runs=1, flags=flags)
@@ -81,21 +93,21 @@ def test_every_algorithm_and_type_is_bit_equal(n, gloo):
             ("hierarchical", {"gpus_per_node": n // 2 if n % 2 == 0 else n}),
         )
     ]
-    cases += [Case("torch.all_reduce", 40_003, dtype, runs=1) for dtype in ITEMSIZE]
-    spans = replace(cases[1], spans=True)
+    cases += [Case(c, 40_008, dtype, runs=1) for c in COLLECTIVES for dtype in ITEMSIZE]
+    spans = replace(cases[0], spans=True)
     job = Job(n, (*cases, spans))
     results = measure(job)
     for case, result in zip(job.cases, results, strict=True):
         assert len(result.runs_s) == 1
         assert result.runs_s[0] > 0
         if result.payload is None:
-            assert case.name == "torch.all_reduce"
+            assert case.name in COLLECTIVES
             continue
         moved = _payload(case, n)
         assert [p["sent"] for p in result.payload] == moved[0]
         assert [p["received"] for p in result.payload] == moved[1]
     _check_trace(trace_of(job, spans, results[-1]), n)
-    _check_record(job, cases[1], results[1])
+    _check_record(job, cases[0], results[0])
 
 
 def _payload(case: Case, n: int) -> tuple[list[int], list[int]]:
@@ -120,7 +132,7 @@ def _check_trace(trace: Trace, n: int) -> None:
 
 
 def _check_record(job, case, result) -> None:
-    record = record_of(job, case, result, network=None, calibrated=None, command="none")
+    record = record_of(job, case, result, calibrated=None, command="none")
     assert record_from_json(record.to_json()) == record
     assert record.simulated is None
     assert "not known" in record.notes[0]
@@ -133,10 +145,11 @@ def test_replays_over_nccl_are_bit_equal_and_name_their_gpus():
     if len(devices) < 2:
         require("gpu", f"needs two or more CUDA GPUs, found {len(devices)}; see docs/gpu.md")
     cases = tuple(Case(name, 40_003, dtype, runs=1) for name in NAMES for dtype in ITEMSIZE)
-    job = Job(2, (*cases, Case("torch.all_reduce", 40_003, runs=1)), backend="nccl")
+    library = [Case(name, 40_008, runs=1) for name in COLLECTIVES]
+    job = Job(2, (*cases, *library), backend="nccl")
     results = measure(job)
     assert all(result.runs_s[0] > 0 for result in results)
-    record = record_of(job, cases[0], results[0], network=None, calibrated=None, command="none")
+    record = record_of(job, cases[0], results[0], calibrated=None, command="none")
     assert record.environment["machine"]["gpus"] == list(devices[:2])
 
 
@@ -156,3 +169,68 @@ def test_more_than_the_machine_bears_is_refused():
         check_bearable(Job(65, ()))
     with pytest.raises(RunError, match="GB of memory"):
         check_bearable(Job(64, (Case("ring", 10**12),)))
+
+
+GB = 250_000_000  # float32
+
+
+@pytest.mark.parametrize(
+    ("job", "here", "needs_GB"),
+    [
+        (Job(4, (Case("ring", GB),)), None, 4 * 5.25),
+        (Job(4, (Case("ring", GB),)), [0, 2], 2 * 5.25),
+        (Job(4, (Case("ps", GB),)), None, 4 * 5.25 + 3),
+        (Job(4, (Case("ps", GB, flags={"root": 1}),)), [0, 2], 2 * 5.25),
+        (Job(4, (Case("ps", GB, flags={"root": 1}),)), [1], 5.25 + 3),  # from all, wherever
+        (Job(4, (Case("torch.ps", GB),)), [0], 10.25 + 3),
+        (Job(5, (Case("ps-dedicated", GB),)), None, 5 * 5.25 + 4),
+        (Job(5, (Case("ps-dedicated", GB),)), [0, 1], 2 * 5.25),
+        (Job(6, (Case("ps-dedicated", GB, flags={"servers": 2}),)), [5], 5.25 + 2),
+        (Job(100, (Case("ring", GB // 100),), backend="device"), None, 0.25 + 100 * 0.05),
+        (Job(100, (Case("ring", GB // 100),)), [0, 1], 2 * 0.3),
+    ],
+)
+def test_memory_is_that_of_the_ranks_here_and_of_what_arrives_at_a_root(job, here, needs_GB):
+    enough = needs_GB * 1e9 / 0.9
+    check_bearable(job, enough * 1.001, here)
+    with pytest.raises(RunError, match="GB of memory"):
+        check_bearable(job, enough * 0.999, here)
+
+
+def test_the_devices_clock_is_made_before_the_agreed_start(monkeypatch):
+    """To open the driver's library takes longer than there is between the request and the start."""
+    torch = pytest.importorskip("torch", reason="pip install torch")
+    work = SimpleNamespace(reset=lambda: None, run=list, difference=lambda: None)
+    rank = Rank()
+    rank.work, rank.case, rank.device = work, Case("ring", 1), torch.device("cpu")
+    made: list[object] = []
+
+    class Clock:
+        def __init__(self, device: object) -> None:
+            made.append(device)
+
+        begin = end = seen = lambda self: None
+
+    monkeypatch.setattr("real_gpu.device.clock.DeviceClock", Clock)
+    for run in (1, 2):
+        rank.reset()
+        assert len(made) == run
+        rank.run(0.0)
+        assert len(made) == run
+
+
+def test_a_process_that_cannot_be_waited_for_leaves_no_pipe_open(monkeypatch):
+    monkeypatch.setattr(os, "killpg", lambda group, number: None, raising=False)
+
+    def wait(within_s):
+        raise subprocess.TimeoutExpired("rank", within_s)
+
+    with Ranks(2) as ranks:
+        for _ in range(2):
+            pipes = {name: io.StringIO() for name in ("stdin", "stdout", "stderr")}
+            process = SimpleNamespace(pid=0, kill=lambda: None, wait=wait, **pipes)
+            ranks.processes.append(process)
+    for process in ranks.processes:
+        assert process.stdin.closed
+        assert process.stdout.closed
+        assert process.stderr.closed

@@ -7,20 +7,23 @@ import os
 
 import pytest
 
-from real_gpu.job import Case, Job, Network
-from real_gpu.measure import measure
-from real_gpu.recording import (
-    FRAME_BYTES_PER_PAYLOAD_BYTE,
-    calibration,
-    record_of,
+from real_gpu.job import (
+    Case,
+    CaseResult,
+    Job,
+    parse_network,
 )
-from real_gpu.shaped import why_not
+from real_gpu.network.instrument import calibration
+from real_gpu.network.shaped import why_not
+from real_gpu.processes.measure import measure
+from real_gpu.recording import record_of
 from simcore.records import Record
+from simcore.units import FRAME_FACTOR
 from tests.support import require
 
 pytestmark = pytest.mark.shaped
 
-RATE = Network(25e6)
+RATE = parse_network("200Mbit/s")
 TRIES = 3  # the instrument says when the machine was too busy to be believed; then ask again
 
 
@@ -44,7 +47,6 @@ def records(shaped) -> dict[str, Record]:
                     job,
                     case,
                     result,
-                    network="200Mbit/s",
                     calibrated=calibrated,
                     command="pytest",
                 )
@@ -64,7 +66,7 @@ def test_simulated_within_five_percent_and_counters_within_two(records, name):
     for way in ("sent", "received"):
         payload = getattr(record, f"{way}_bytes")
         counted = getattr(record, f"counter_{way}_bytes")
-        wire = [p * FRAME_BYTES_PER_PAYLOAD_BYTE for p in payload]
+        wire = [p * FRAME_FACTOR for p in payload]
         assert list(counted) == pytest.approx(wire, rel=0.02)
         # A pure acknowledgement is 66 bytes; there is one for several frames of 1514.
         acks = getattr(record, f"counter_ack_{'received' if way == 'sent' else 'sent'}_bytes")
@@ -77,7 +79,7 @@ def test_without_root(shaped, monkeypatch):
     require("shaped", why_not())
     result = measure(Job(2, (Case("ring", 2**16, runs=1),), network=RATE))[0]
     assert result.counters[0]["sent"][0] == pytest.approx(2**18 * 1.0456, rel=0.02)
-    assert result.counters[0]["drops"] == 0
+    assert result.counters[0]["dropped"] == {}
 
 
 def test_an_unquiet_instrument_says_so(shaped):
@@ -85,14 +87,19 @@ def test_an_unquiet_instrument_says_so(shaped):
     case = Case("ring", 2**21)
     job = Job(2, (), network=RATE)
     calm = {k: [1, 1] for k in ("sent", "received", "ack_sent", "ack_received")}
-    runs = [calm | {"drops": d, "settled": s} for d, s in ((0, True), (3, True), (0, False))]
-    from real_gpu.job import CaseResult
-
+    calm |= {"waited_s": [0.0, 0.0], "changes": [], "uplinks": {}}
+    dropped = ({}, {"gpu1.rx": 3}, {})
+    runs = [calm | {"dropped": d, "settled": s} for d, s in zip(dropped, (1, 1, 0), strict=True)]
     result = CaseResult([1.0, 1.0, 1.1], runs, [], [{"sent": 1, "received": 1}] * 2)
-    slow = CaseResult([0.52, 0.51], [], [], None)
-    record = record_of(job, case, result, network="200Mbit/s", calibrated=slow, command="none")
+    # Both ranks' flows, of the size that takes half a second, arrive late: 0.51 and 0.52 s.
+    nbytes = calibration(RATE).size_bytes
+    flows = [[r, lane, 0, 1 - r, 0, 0, 1, 0.0] for r in (0, 1) for lane in (1, 2)]
+    late = [[*flow, end_s, nbytes] for end_s in (0.52, 0.51) for flow in flows]
+    slow = CaseResult([0.52, 0.51], [], late, None)
+    record = record_of(job, case, result, calibrated=slow, command="none")
     assert not record.believable
     assert record.instrument is not None
     text = json.dumps(record.instrument["reasons"])
-    for word in ("spread by 10.0%", "3 packets were dropped", "settled", "-2.0% off the rate"):
+    for word in ("spread by 10.0%", "3 packets were dropped at gpu1.rx", "settled"):
         assert word in text
+    assert "gpu0.tx, gpu1.tx, gpu0.rx and 1 more run up to -2.0% off the rate" in text

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 
-from real_gpu.clean import clean
 from real_gpu.commands.common import Parser
+from real_gpu.processes.clean import clean
 
 HELP = "end what a killed run left behind"
 
 
 def add(parser: Parser) -> None:
     """Its arguments."""
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ HELP = "what is here, which backend a run would use, and why; what is missing"
 
 def add(parser: Parser) -> None:
     """Its arguments."""
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from real_gpu.commands.common import Parser, check_instrument, check_writable, whole, write
+from real_gpu.backends import BACKENDS, PROCESSES
+from real_gpu.commands.common import (
+    Parser,
+    check_instrument,
+    check_ranks,
+    check_writable,
+    said_as_flags,
+    whole,
+    write,
+)
+from real_gpu.commands.vendor_flags import (
+    add_vendor_flags,
+    again,
+    force_nccl,
+    training_options,
+    vendor_case,
+)
 from real_gpu.info import choose_backend
-from real_gpu.job import ITEMSIZE, VENDOR, Case, Job, check_name, parse_network, ranks
-from real_gpu.measure import measure
-from real_gpu.recording import calibration, record_of, trace_of
-from simcore.algorithms import ALGORITHM_FLAGS, build_schedule
+from real_gpu.job import (
+    ITEMSIZE,
+    VENDOR,
+    Case,
+    CaseResult,
+    Job,
+    Network,
+    check_name,
+    parse_network,
+    ranks,
+)
+from real_gpu.network.instrument import calibration
+from real_gpu.processes.measure import MOST_RANKS, measure
+from real_gpu.processes.seats import Seat, find_seat
+from real_gpu.recording import record_of, trace_of
+from simcore.algorithms import ALGORITHM_FLAGS, ALGORITHMS, build_schedule, find_algorithm
 from simcore.names import unknown
 from simcore.records import Record
-from simcore.units import format_bytes, format_rate, format_time, parse_bytes
+from simcore.units import SIZE_EXAMPLES, format_bytes, format_rate, format_time, parse_bytes
 
 HELP = "run one collective and record it"
+RUNS, CONFIDENCE = 5, 0.02
+_OF_RANK_0 = ("out", "trace", "json", "interface", "command", "name")  # may differ between ranks
 
 
 def add(parser: Parser) -> None:
@@ -25,13 +59,30 @@ def add(parser: Parser) -> None:
     parser.add_argument("--gpus", required=True, metavar="N", help="ranks")
     parser.add_argument("--size", required=True, metavar="S", help="buffer, such as 8MiB")
     parser.add_argument("--dtype", default="float32", help=", ".join(ITEMSIZE))
-    parser.add_argument("--backend", default="auto", help="auto, nccl or gloo")
+    parser.add_argument("--backend", default="auto", help=", ".join(BACKENDS))
     parser.add_argument(
-        "--network", metavar="RATE[,LATENCY]", help="shape it: 200Mbit/s or 1Gbit/s,50us"
+        "--network",
+        metavar="RATE[,LATENCY]|FILE",
+        help="shape it: 200Mbit/s, 1Gbit/s,50us, or a cluster file",
     )
-    parser.add_argument("--runs", default="5", metavar="K", help="timed runs (5)")
+    parser.add_argument(
+        "--slow-link",
+        action="append",
+        default=[],
+        metavar="LINK:F[@T1..[T2]]",
+        help="a link of it that changes during each run: gpu1.tx:0.25@0.5s..1s",
+    )
+    parser.add_argument("--runs", metavar="K", help=f"timed runs ({RUNS}, or as many as it takes)")
+    parser.add_argument(
+        "--confidence",
+        metavar="X",
+        help="up to four times --runs, until the median's 95 %% interval is within this fraction "
+        f"of it ({CONFIDENCE}, where --runs is not given)",
+    )
+    parser.add_argument("--interface", metavar="IF", help="under torchrun or srun: such as eth0")
     for flag, about in ALGORITHM_FLAGS.items():
         parser.add_argument(f"--{flag.replace('_', '-')}", metavar="K", help=about)
+    add_vendor_flags(parser)
     parser.add_argument("--port", default="0", help="of the rendezvous; 0 is any free one")
     parser.add_argument("--trace", metavar="FILE", help="write the last run's spans as a trace")
     parser.add_argument("--out", required=True, metavar="FILE", help="write the record here")
@@ -40,26 +91,102 @@ def add(parser: Parser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Run it, write the record, say what came out."""
+    if seat := find_seat(os.environ):
+        return _as_one_rank(args, seat)
     case = _case(args)
     job = _job(args, ranks(case, whole("--gpus", args.gpus, 1)))
-    check_writable(*filter(None, (args.out, args.trace)))
-    backend = choose_backend(args.backend, job.n, job.network is not None)
+    if args.interface is not None:
+        raise ValueError(f"--interface {args.interface!r}; accepted: under torchrun or srun")
+    check_writable(args.out, args.trace, args.profile)
+    force_nccl(args)
+    choice = choose_backend(args.backend, job.n, job.network is not None, case.name)
+    if choice.backend != "device":
+        check_ranks(whole("--gpus", args.gpus, 1, MOST_RANKS), job.n, MOST_RANKS)
+    vendor_case(case, job.n, choice.backend)
+    if choice.backend == "device":
+        _check_device(args)
     calibrate = job.network is not None and job.n > 1
     cases = (*((calibration(job.network),) if calibrate and job.network else ()), case)
-    job = Job(job.n, cases, backend, job.network, job.port)
-    *calibrated, result = measure(job)
+    job = Job(job.n, cases, choice.backend, job.network, job.port)
+    return _report(args, job, measure(job), choice.why)
+
+
+def _check_device(args: argparse.Namespace) -> None:
+    """A ``ValueError`` for what only processes have; auto may have led here too."""
+    where = f"accepted: where ranks are processes ({' or '.join(PROCESSES[1:])})"
+    if args.profile:
+        raise ValueError(f"--profile watches a rank's process, backend device has none; {where}")
+    if args.trace:
+        raise ValueError(f"--trace: backend device sees no single message; {where}")
+
+
+def _as_one_rank(args: argparse.Namespace, seat: Seat) -> int:
+    """The same, where torchrun or srun has started this process as one rank of it."""
+    from real_gpu.processes.machines import Asked, attend
+
+    def job() -> Job:
+        case = _case(args)
+        found = _job(args, ranks(case, whole("--gpus", args.gpus, 1)))
+        _check_launched(args, found, seat)
+        if seat.rank == 0:
+            check_writable(args.out, args.trace, args.profile)
+        force_nccl(args)
+        return replace(found, cases=(case,))
+
+    words = {
+        f"--{flag.replace('_', '-')}": value
+        for flag, value in vars(args).items()
+        if value is not None and flag not in _OF_RANK_0
+    }
+
+    def check(job: Job) -> None:
+        vendor_case(job.cases[-1], job.n, job.backend)
+
+    words = {"NAME": args.name} | words
+    return attend(seat, Asked(words, job, check, partial(_report, args), args.interface))
+
+
+def _check_launched(args: argparse.Namespace, job: Job, seat: Seat) -> None:
+    """A ``ValueError`` for what does not go with the processes and the network that are there."""
+    if args.name == "torch.dp":
+        raise ValueError(f"torch.dp is one process; accepted: without {seat.launcher}")
+    if job.backend not in PROCESSES:
+        raise ValueError(
+            f"--backend {job.backend} is one process; accepted under {seat.launcher}: "
+            f"{', '.join(PROCESSES)}"
+        )
+    if job.network:
+        raise ValueError(f"--network: under {seat.launcher} the network is real; leave it away")
+    if job.port:
+        raise ValueError(f"--port: under {seat.launcher} the port is MASTER_PORT; leave it away")
+    if job.n != seat.ranks:
+        servers = job.n - int(args.gpus)
+        plus = f" and {servers} server{'s' * (servers > 1)}" if servers else ""
+        world = "WORLD_SIZE" if seat.launcher == "torchrun" else "SLURM_NTASKS"
+        raise ValueError(
+            f"--gpus {args.gpus}{plus} takes {job.n} ranks, {seat.launcher} started {seat.ranks} "
+            f"({world}); accepted: as many as were started"
+        )
+
+
+def _report(
+    args: argparse.Namespace, job: Job, results: list[CaseResult], why: str = "as launched"
+) -> int:
+    """Write the record and the trace, and say what came out, and why on this backend."""
+    *calibrated, result = results
+    case = job.cases[-1]
     record = record_of(
         job,
         case,
         result,
-        network=args.network,
         calibrated=calibrated[0] if calibrated else None,
-        command=_again(args),
+        command=_again(args, job.network),
     )
     if args.trace:
         write(args.trace, trace_of(job, case, result).to_json())
     write(args.out, record.to_json())
-    print(record.to_json() if args.json else _summary(record), end="" if args.json else "\n")
+    summary = f"{_summary(record)}\nbackend {job.backend}: {why}\n"
+    print(record.to_json() if args.json else summary, end="")
     check_instrument(args.out, record.instrument)
     return 0
 
@@ -69,6 +196,8 @@ def _case(args: argparse.Namespace) -> Case:
     check_name(args.name)
     n = whole("--gpus", args.gpus, 1)
     nbytes = parse_bytes(args.size)
+    if not nbytes and args.size.strip().isdigit():
+        raise ValueError(f"size {args.size!r} has no unit; accepted: {SIZE_EXAMPLES}")
     if args.dtype not in ITEMSIZE:
         raise ValueError(unknown("dtype", args.dtype, ITEMSIZE))
     itemsize = ITEMSIZE[args.dtype]
@@ -82,47 +211,103 @@ def _case(args: argparse.Namespace) -> Case:
         for flag in ALGORITHM_FLAGS
         if getattr(args, flag) is not None
     }
+    _check_flags(args.name, flags)
     if args.name not in VENDOR:
-        build_schedule(args.name, n, **flags)
-    elif flags or args.trace:
-        taken = f"--{next(iter(flags)).replace('_', '-')}" if flags else "--trace"
-        raise ValueError(f"{args.name} does not take {taken}")
-    runs = whole("--runs", args.runs, 1)
-    return Case(args.name, nbytes // itemsize, args.dtype, runs, flags, spans=bool(args.trace))
+        with said_as_flags(ALGORITHM_FLAGS):
+            build_schedule(args.name, n, **flags)
+    elif args.trace is not None:
+        raise ValueError(f"{args.name} does not take --trace; accepted: with an algorithm")
+    return Case(
+        args.name,
+        nbytes // itemsize,
+        args.dtype,
+        RUNS if args.runs is None else whole("--runs", args.runs, 1),
+        flags,
+        spans=args.trace is not None,
+        confidence=_confidence(args),
+        options=training_options(args),
+        profile=args.profile,
+    )
+
+
+def _check_flags(name: str, flags: Iterable[str]) -> None:
+    taken = () if name in VENDOR else find_algorithm(name).flags
+    for flag in flags:
+        if flag not in taken:
+            takers = ", ".join(a.name for a in ALGORITHMS if flag in a.flags)
+            raise ValueError(
+                f"{name} does not take --{flag.replace('_', '-')}; accepted: with {takers}"
+            )
+
+
+def _confidence(args: argparse.Namespace) -> float | None:
+    """As asked for; by default only where the number of runs was left open."""
+    if args.confidence is None:
+        return CONFIDENCE if args.runs is None else None
+    try:
+        value = float(args.confidence)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise ValueError(
+            f"--confidence {args.confidence!r}: accepted is a fraction, such as 0.02, below 1"
+        )
+    return value
 
 
 def _job(args: argparse.Namespace, n: int) -> Job:
     """``n`` processes and network, as asked for; cases come later."""
-    backends = ("auto", "nccl", "gloo")
-    if args.backend not in backends:
-        raise ValueError(unknown("backend", args.backend, backends))
-    network = None if args.network is None else parse_network(args.network)
-    if network and args.backend == "nccl":
-        raise ValueError("--network shapes links between CPU processes; accepted: --backend gloo")
+    if args.backend not in BACKENDS:
+        raise ValueError(unknown("backend", args.backend, BACKENDS))
+    network = None if args.network is None else parse_network(args.network, args.slow_link)
+    if network:
+        network.wiring(n)  # refused here rather than after a minute
+    elif args.slow_link:
+        raise ValueError("--slow-link changes a shaped network; accepted: with --network")
     port = whole("--port", args.port, 0)
     if port > 65535:
         raise ValueError(f"--port {args.port!r} is not a port; accepted: 0 to 65535")
     return Job(n, (), args.backend, network, port)
 
 
-def _again(args: argparse.Namespace) -> str:
+def _again(args: argparse.Namespace, network: Network | None) -> str:
     """The command again, without anybody's folders."""
     words = ["python", "-m", "real_gpu", "run", args.name]
-    for flag in ("gpus", "size", "dtype", "backend", "network", "runs", *ALGORITHM_FLAGS):
+    for flag in (
+        "gpus",
+        "size",
+        "dtype",
+        "backend",
+        "network",
+        "runs",
+        "confidence",
+        *ALGORITHM_FLAGS,
+    ):
         if getattr(args, flag) is not None:
-            words += [f"--{flag.replace('_', '-')}", getattr(args, flag)]
-    return shlex.join([*words, "--out", Path(args.out).name])
+            value = network.text if flag == "network" and network else getattr(args, flag)
+            words += [f"--{flag.replace('_', '-')}", value]
+    for change in args.slow_link:
+        words += ["--slow-link", change]
+    return shlex.join([*words, *again(args), "--out", Path(args.out).name])
 
 
 def _summary(record: Record) -> str:
     rate = record.network_bytes_per_s
-    where = f"{record.backend}, ports of {format_rate(rate)}" if rate else record.backend
+    network = f"ports of {format_rate(rate)}" if rate else record.network
+    changing = f"changing {', '.join(record.slow_links)}" if record.slow_links else None
+    where = ", ".join(filter(None, (record.backend, network, changing)))
     size, runs = format_bytes(record.size_bytes), record.runs_s
     between = f"{format_time(min(runs))} to {format_time(max(runs))}"
     lines = [
         f"{record.name} ({record.source}), {record.gpus} ranks, {size} {record.dtype}, {where}",
         f"measured  {format_time(record.median_s)}, median of {len(runs)} ({between})",
     ]
+    if record.median_interval_s:
+        low, high = map(format_time, record.median_interval_s)
+        lines.append(f"the median lies between {low} and {high}, 95 times in 100")
+    if record.skew_s and record.ranks > 1:
+        late, early = (format_time(record.skew_s[end][2]) for end in ("start", "end"))
+        lines.append(f"ranks began up to {late} after the start, ended up to {early} apart")
     if record.simulated and record.median_s:
         error = record.simulated["time_s"] / record.median_s - 1
         lines.append(f"simulated {format_time(record.simulated['time_s'])}, {error:+.1%}")

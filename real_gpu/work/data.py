@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from real_gpu.job import ITEMSIZE
 from simcore import reference
+from simcore.schedule import IntArray as Bounds
 from simcore.schedule import Schedule, chunk_bounds, schedule_of
 from simcore.schedule import Transfer as Row
 
@@ -40,23 +40,40 @@ def inputs(rank: int, start: int, stop: int, dtype: str) -> Array:
     >>> inputs(0, 0, 2, "int64").tolist() != inputs(1, 0, 2, "int64").tolist()
     True
     """
-    x = np.arange(start, stop, dtype=np.uint64) + np.uint64((rank + 1) << 40)
-    # splitmix64: https://prng.di.unimi.it/splitmix64.c
-    x = x * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    whole = (x >> np.uint64(20)).astype(np.int64) - (1 << 43)
+    if dtype == "uint8":  # eight of them are the bytes of one word
+        words = _words(rank, start // 8, -(-stop // 8))
+        return words.view(np.uint8)[start % 8 : start % 8 + stop - start]
+    whole = (_words(rank, start, stop) >> np.uint64(20)).astype(np.int64) - (1 << 43)
     if dtype == "int64":
         return whole
     return (whole / float(1 << 43)).astype(numpy_dtype(dtype))
 
 
-def expected(schedule: Schedule, rank: int, elements: int, dtype: str) -> Array:
-    """Rank ``rank``'s buffer after ``simcore.reference`` ran the schedule on ``inputs``."""
+def _words(rank: int, start: int, stop: int) -> NDArray[np.uint64]:
+    x = np.arange(start, stop, dtype=np.uint64) + np.uint64((rank + 1) << 40)
+    # splitmix64: https://prng.di.unimi.it/splitmix64.c
+    x = x * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    words: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return words
+
+
+def expected(
+    schedule: Schedule,
+    rank: int,
+    elements: int,
+    dtype: str,
+    bounds: Bounds | None = None,
+    first: int = 0,
+) -> Array:
+    """Rank ``rank``'s buffer after ``simcore.reference`` ran the schedule on ``inputs``.
+
+    The buffer holds the elements from ``first`` on, and is cut at ``bounds`` if they are given.
+    """
     result = np.empty(elements, numpy_dtype(dtype))
-    for part, block in _blocks(schedule, elements):
-        values = _all_inputs(schedule.n, part, dtype)
+    for part, block in _blocks(schedule, _cuts(schedule, elements, bounds)):
+        values = _all_inputs(schedule.n, slice(first + part.start, first + part.stop), dtype)
         values[schedule.workers :] = 0
         result[part] = reference.run(block, values)[rank]
     return result
@@ -89,17 +106,19 @@ def tolerance(n: int, dtype: str) -> float:
     return (n - 1) * step
 
 
-def first_difference(got: Array, wanted: Array, schedule: Schedule) -> str | None:
+def first_difference(
+    got: Array, wanted: Array, schedule: Schedule, bounds: Bounds | None = None
+) -> str | None:
     """Where two buffers differ in any bit, as text; None when they do not."""
-    bits = np.dtype(f"u{ITEMSIZE[wanted.dtype.name]}")
+    bits = np.dtype(f"u{wanted.dtype.itemsize}")
     wrong = np.flatnonzero(got.view(bits) != wanted.view(bits))
     if not len(wrong):
         return None
     at = int(wrong[0])
-    bounds = chunk_bounds(len(wanted), schedule.chunks)
-    chunk = int(np.searchsorted(bounds, at, side="right")) - 1
+    cuts = _cuts(schedule, len(wanted), bounds)
+    chunk = int(np.searchsorted(cuts, at, side="right")) - 1
     return (
-        f"chunk {chunk}, element {at - int(bounds[chunk])} of it: got {got[at]!s}, "
+        f"chunk {chunk}, element {at - cuts[chunk]} of it: got {got[at]!s}, "
         f"wanted {wanted[at]!s} ({len(wrong)} of {len(wanted)} elements differ)"
     )
 
@@ -108,9 +127,15 @@ def _all_inputs(n: int, part: slice, dtype: str) -> Array:
     return np.stack([inputs(rank, part.start, part.stop, dtype) for rank in range(n)])
 
 
-def _blocks(schedule: Schedule, elements: int) -> list[tuple[slice, Schedule]]:
+def _cuts(schedule: Schedule, elements: int, bounds: Bounds | None) -> list[int]:
+    cuts: list[int] = (
+        chunk_bounds(elements, schedule.chunks) if bounds is None else bounds
+    ).tolist()
+    return cuts
+
+
+def _blocks(schedule: Schedule, bounds: list[int]) -> list[tuple[slice, Schedule]]:
     """The buffer in blocks that lie within one chunk, each with that chunk's rows alone."""
-    bounds = chunk_bounds(elements, schedule.chunks).tolist()
     rows: list[list[Row]] = [[] for _ in range(schedule.chunks)]
     for t in schedule:
         rows[t.chunk].append(Row(t.step, t.src, t.dst, 0, t.op))

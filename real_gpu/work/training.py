@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from real_gpu.job import Case
 from simcore.workload import from_json
 
 
@@ -26,23 +27,26 @@ class _Slept(torch.autograd.Function):
         context: Any, x: torch.Tensor, weight: torch.Tensor, seconds: tuple[float, float, float]
     ) -> torch.Tensor:
         forward_s, context.backward_s, context.scale = seconds
-        context.shape = weight.shape
+        context.like = {"size": weight.shape, "device": weight.device}
         time.sleep(forward_s)
         return x.clone()
 
     @staticmethod
     def backward(context: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         time.sleep(context.backward_s)
-        return grads[0], torch.full(context.shape, context.scale), None
+        return grads[0], torch.full(fill_value=context.scale, **context.like), None
 
 
 class SleepingModel(nn.Module):
-    """The parameters of a workload in registration order, and its times."""
+    """The parameters of a workload in registration order, its buffers, and its times."""
 
     def __init__(self, document: str, scale: float) -> None:
         super().__init__()
         work = from_json(document)
         self.weights = nn.ParameterList(torch.zeros(p.shape) for p in work.parameters)
+        for number, tensor in enumerate(work.buffers):
+            zeros = torch.zeros(tensor.shape, dtype=getattr(torch, tensor.dtype))
+            self.register_buffer(f"buffer{number}", zeros)
         self.times = [
             (forward_s, backward_s, scale)
             for forward_s, backward_s in zip(work.forward_s, work.backward_s, strict=True)
@@ -58,15 +62,18 @@ class SleepingModel(nn.Module):
 class TrainingStep:
     """One rank's model under DistributedDataParallel, and what a step must leave behind."""
 
-    def __init__(self, training: dict[str, Any], rank: int, n: int) -> None:
-        self.accumulate, self.synced = training["accumulate"], training["synced"]
-        module = SleepingModel(training["workload"], float(rank + 1))
-        self.model = nn.parallel.DistributedDataParallel(module, **training["options"])
+    def __init__(self, case: Case, rank: int, n: int, device: torch.device) -> None:
+        assert case.training is not None
+        training, options = case.training, dict(case.training["options"])
+        self.accumulate, self.synced = options.pop("accumulate", 1), training["synced"]
+        module = SleepingModel(training["workload"], float(rank + 1)).to(device)
+        self.model = nn.parallel.DistributedDataParallel(module, **options)
         # Once per micro-batch: the mean of 1 … n, or the rank's own.
         self.wanted = self.accumulate * ((n + 1) / 2 if self.synced else rank + 1)
         self.optimizer_s = from_json(training["workload"]).optimizer_s
-        self.x = torch.ones(1, requires_grad=True)
+        self.x = torch.ones(1, device=device, requires_grad=True)
         self.payload: dict[str, int] = {}
+        self.progress = ""
 
     def reset(self) -> None:
         """Forget the gradients; their memory stays."""

@@ -11,19 +11,20 @@ import json
 import os
 import queue
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
-from real_gpu.job import Case, RunError
+from real_gpu.job import Case, RunError, TransferFailed
 
 _PR_SET_PDEATHSIG = 1
 _SETTING_UP = ("isolate", "connect", "load", "listen", "join")
-_REQUESTS = (*_SETTING_UP, "prepare", "reset", "run", "counters")
+_REQUESTS = (*_SETTING_UP, "clock", "prepare", "reset", "run", "counters")
+WHERE = '{"do": "where"}\n'
 
 
 class Rank:
@@ -31,75 +32,65 @@ class Rank:
 
     def __init__(self) -> None:
         self.rank = self.n = 0
+        self.work: Any = None
+        self.device_clock: Any = None  # made anew for each run
         self.port: Any = None  # the rank's end of the shaped network
+        self.store: Any = None  # where the ranks meet
 
     def isolate(self) -> dict[str, Any]:
         """Leave the launcher's network for one of this process's own."""
-        from real_gpu.shaped import leave_network
+        from real_gpu.network.shaped import leave_network
 
         leave_network()
         return {}
 
-    def connect(self, rank: int, bytes_per_s: float, latency_s: float) -> dict[str, Any]:
+    def connect(self, rank: int, wire: dict[str, Any], **settings: Any) -> dict[str, Any]:
         """Set up the end of the wire that the launcher has put into this network."""
-        from real_gpu.shaped import RankPort
+        from real_gpu.network.shaped import RankPort
+        from real_gpu.network.wiring import Wire
 
-        self.port = RankPort(rank, bytes_per_s, latency_s)
+        self.port = RankPort(rank, Wire(**wire), **settings)
         return {"address": self.port.address, "interface": self.port.name}
 
     def counters(self) -> dict[str, Any]:
         """What the rank's port has sent so far."""
         return dict(self.port.counters())
 
-    def load(self, rank: int, n: int, backend: str) -> dict[str, Any]:
-        """Import torch, which takes seconds."""
+    def clock(self) -> dict[str, Any]:
+        """What this rank's clock shows."""
+        return {"now_s": time.monotonic()}
+
+    def load(self, rank: int, n: int, backend: str, gpu: int | None = None) -> dict[str, Any]:
+        """Import torch, which takes seconds; ``gpu`` is the device, by default that of the rank."""
         import torch
 
         self.rank, self.n, self.backend = rank, n, backend
         torch.set_num_threads(1)
         cuda = backend == "nccl"
-        self.device = torch.device("cuda", rank) if cuda else torch.device("cpu")
+        # With several ranks on one GPU the same index comes again.
+        index = rank % max(1, torch.cuda.device_count()) if gpu is None else gpu
+        self.device = torch.device("cuda", index) if cuda else torch.device("cpu")
         if cuda:
             torch.cuda.set_device(self.device)
         return {}
 
     def listen(self, address: str, port: int) -> dict[str, Any]:
         """Rank 0 opens the rendezvous, on this one address, and says at which port."""
-        import torch.distributed as dist
+        from real_gpu.processes.meeting import listening_store
 
-        listener = socket.socket()
-        try:
-            listener.bind((address, port))
-        except OSError as error:
-            raise RunError(
-                f"rendezvous port {port} on {address} cannot be used: {error.strerror}; "
-                "name another with --port, or leave --port away to get a free one"
-            ) from None
-        port = listener.getsockname()[1]
-        handed_over: dict[str, Any] = {}
-        if sys.platform == "win32":  # where a store takes no listener of ours
-            listener.close()
-        else:
-            listener.listen(128)
-            handed_over = {"master_listen_fd": listener.detach()}
-        self.store = dist.TCPStore(  # type: ignore[attr-defined]
-            address,
-            port,
-            is_master=True,
-            timeout=timedelta(seconds=20),
-            wait_for_workers=False,
-            **handed_over,
-        )
-        return {"port": port}
+        advice = "name another with --port, or leave --port away to get a free one"
+        self.store = listening_store(address, address, port, advice)
+        return {"port": self.store.port}
 
     def join(self, address: str, port: int, interface: str, timeout_s: float) -> dict[str, Any]:
-        """Meet the other ranks."""
+        """Meet the other ranks, at the address unless the rank has a store already."""
         import torch.distributed as dist
+        import torch.distributed.nn  # noqa: F401 - once there is a group, its defaults hold it for ever
 
         if interface:
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
         wait = timedelta(seconds=20)
-        if self.rank:
+        if self.store is None:
             self.store = dist.TCPStore(  # type: ignore[attr-defined]
                 address, port, timeout=wait, wait_for_workers=False
             )
@@ -116,29 +107,61 @@ class Rank:
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         """Make this case's input, and what must come out; answers the payload of a replay."""
-        from real_gpu.works import make_work
+        from real_gpu.work.works import make_work
 
         self.case = Case(**case)
         self.work = make_work(self.case, self.rank, self.n, self.device)
-        return self.work.payload
+        return dict(self.work.payload)
 
     def reset(self) -> dict[str, Any]:
-        """Put the input back."""
+        """Put the input back, and make what will time the device: NVML takes its time to start,
+        which nothing that waits for an agreed moment has.
+        """
+        from real_gpu.device.clock import DeviceClock
+
         self.work.reset()
         self._finish()
+        self.device_clock = DeviceClock(self.device)
         return {}
 
-    def run(self, start_s: float) -> dict[str, Any]:
+    def run(self, start_s: float, profile: str | None = None) -> dict[str, Any]:
         """Run the case at the agreed time, check the result, and only then say when it ended."""
+        clock = self.device_clock
+        changing = self.port is not None and self.case.fills is None
+        if changing:
+            self.port.changes.arm(start_s)
         late_s = time.monotonic() - start_s
-        with self._ahead():
+        waited_s = cpu_wait_s()
+        with self._profiled(profile), self._ahead():
             time.sleep(max(0.0, -late_s))
+            began_s = time.monotonic()
+            clock.begin()
             spans = self.work.run()
+            clock.end()
             self._finish()
             end_s = time.monotonic()
+        waited_s = cpu_wait_s() - waited_s
+        changes = self.port.changes.finish() if changing else []
         if wrong := self.work.difference():
             raise RunError(f"{self.case.name} gave a wrong result: rank {self.rank}, {wrong}")
-        return {"end_s": end_s, "late_s": late_s, "spans": spans if self.case.spans else []}
+        times = {"began_s": began_s, "end_s": end_s, "late_s": late_s, "device": clock.seen()}
+        times |= {"waited_s": waited_s, "changes": changes}
+        return {**times, "spans": spans if self.case.spans else []}
+
+    @contextlib.contextmanager
+    def _profiled(self, path: str | None) -> Iterator[None]:
+        """With a path: write what torch's profiler sees there, as a Chrome trace."""
+        if path is None:
+            yield
+            return
+        from torch import profiler
+
+        with profiler.profile() as seen:
+            yield
+        try:
+            seen.export_chrome_trace(path)
+        except (OSError, RuntimeError) as error:
+            raise RunError(f"file {path!r} cannot be written: {error}") from None
 
     @contextlib.contextmanager
     def _ahead(self) -> Iterator[None]:
@@ -165,14 +188,55 @@ class Rank:
             torch.cuda.synchronize()
 
 
+def cpu_wait_s() -> float:
+    """How long this process's threads have been ready to run without a CPU; 0 where unknown."""
+    waited_ns = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            waited_ns += int(path.read_text(encoding="ascii").split()[1])
+    return waited_ns / 1e9
+
+
 def main(rank: Rank, more_requests: tuple[str, ...] = ()) -> None:
-    """Answer requests until there are no more; each is a method of ``rank``."""
-    _die_with_parent()
+    """Answer the requests on standard input until there are no more."""
+    die_with_parent()
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the launcher held signals as it started us
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not mix with the answers
-    requests = _requests()
+    said = threading.Lock()
+
+    def say(line: str) -> None:
+        with said:
+            answers.write(line)
+
+    serve(rank, sys.stdin, say, lambda: os._exit(1), more_requests)
+
+
+def serve(
+    rank: Rank,
+    lines: Iterable[str],
+    say: Callable[[str], None],
+    ended: Callable[[], object],
+    more_requests: tuple[str, ...] = (),
+) -> NoReturn:
+    """Answer requests for as long as the process lives; each is a method of ``rank``.
+
+    A thread reads them, and calls ``ended`` after the last. The question where the rank is gets
+    its answer at once, though a request is being worked on.
+    """
+    requests: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in lines:
+            if line == WHERE:
+                where = str(rank.work.progress) if rank.work else ""
+                say(json.dumps({"where": where}) + "\n")
+            else:
+                requests.put(line)
+        ended()
+
+    threading.Thread(target=read, daemon=True).start()
     handlers: dict[str, Callable[..., dict[str, Any]]] = {
         name: getattr(rank, name) for name in (*_REQUESTS, *more_requests)
     }
@@ -182,26 +246,15 @@ def main(rank: Rank, more_requests: tuple[str, ...] = ()) -> None:
             answer = handlers[request.pop("do")](**request)
         except RunError as error:
             answer = {"error": str(error), "final": True}
+        except TransferFailed as error:
+            answer = {"error": str(error)}
         except Exception as error:  # whatever torch raises goes to the launcher as one line
             text = (str(error).strip() or repr(error)).splitlines()[0]
             answer = {"error": f"{type(error).__name__}: {text}"}
-        answers.write(json.dumps(answer) + "\n")
+        say(json.dumps(answer) + "\n")
 
 
-def _requests() -> queue.Queue[str]:
-    """Requests as they come in; the end of them is the end of this process."""
-    lines: queue.Queue[str] = queue.Queue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            lines.put(line)
-        os._exit(1)
-
-    threading.Thread(target=read, daemon=True).start()
-    return lines
-
-
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """On Linux the kernel ends this process with its parent, should the thread above be stuck."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from real_gpu.job import ITEMSIZE
+from real_gpu.job import ITEMSIZE, TransferFailed
 from simcore.schedule import Op, Schedule, chunk_bounds
 from simcore.trace import Lane
 
@@ -33,14 +35,17 @@ class Message:
         return self.data.numel() * self.data.element_size()
 
 
-def plan(schedule: Schedule, rank: int, buffer: torch.Tensor) -> list[list[Message]]:
+def plan(
+    schedule: Schedule, rank: int, buffer: torch.Tensor, bounds: Sequence[int] | None = None
+) -> list[list[Message]]:
     """For each step that concerns this rank: all receives, then all sends, in row order.
 
     Receives go first because Gloo's notice that a receive is posted queues behind the rank's own
     data in the same stream: sends first would make a two-way exchange half duplex.
-    Empty chunks are not sent.
+    Empty chunks are not sent. ``bounds`` are the chunks' ends in the buffer, if not the usual.
     """
-    bounds = chunk_bounds(len(buffer), schedule.chunks).tolist()
+    if bounds is None:
+        bounds = chunk_bounds(len(buffer), schedule.chunks).tolist()
     steps: list[list[Message]] = []
     most, uses = 0, []
     for number, step in enumerate(schedule.steps()):
@@ -75,22 +80,41 @@ def traffic(steps: list[list[Message]]) -> dict[str, int]:
     return {name: sum(m.nbytes for m in messages if m.lane is lane) for name, lane in lanes.items()}
 
 
-def replay(steps: list[list[Message]]) -> list[list[float]]:
+@dataclass
+class Progress:
+    """Where a replay is: the messages of its step, and how many of them have been waited for."""
+
+    messages: list[Message] = field(default_factory=list)
+    done: int = 0
+
+    def __str__(self) -> str:
+        """The message that is being waited for; nothing where none is."""
+        if self.done >= len(self.messages):
+            return ""
+        m = self.messages[self.done]
+        way = "sending {} to" if m.lane is Lane.SEND else "receiving {} from"
+        last = m.chunk + m.width - 1
+        chunks = f"chunk {m.chunk}" if m.width == 1 else f"chunks {m.chunk} to {last}"
+        return f"step {m.step}, {way.format(chunks)} rank {m.peer}"
+
+
+def replay(
+    steps: list[list[Message]],
+    progress: Progress | None = None,
+    group: dist.ProcessGroup | None = None,
+    tag: int = 0,
+) -> list[list[float]]:
     """Run the plan; one row per message: lane, step, peer, chunk, op, width, start, end, bytes.
 
+    ``group`` and ``tag`` keep its messages apart from those of another at the same time.
     An end is when the wait for it returned; waits go in order, so a message that ended while
-    an earlier one was waited for is shown to end with it.
+    an earlier one was waited for is shown to end with it. ``progress`` is kept up to date.
     """
+    progress = progress or Progress()
     spans: list[list[float]] = []
     for messages in steps:
         start_s = time.monotonic()
-        works = dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend if m.lane is Lane.SEND else dist.irecv, m.data, m.peer)
-                for m in messages
-            ]
-        )
-        ends = _wait(works, len(messages))
+        ends = _exchange(messages, progress, group, tag)
         for m, end_s in zip(messages, ends, strict=True):
             row = [m.lane, m.step, m.peer, m.chunk, m.op, m.width]
             spans.append([*row, start_s, end_s, m.nbytes])
@@ -104,13 +128,37 @@ def replay(steps: list[list[Message]]) -> list[list[float]]:
     return spans
 
 
-def _wait(works: list[Any], n_messages: int) -> list[float]:
-    """When each message's wait returned; NCCL returns one handle for the whole batch."""
-    ends = []
-    for work in works:
-        work.wait()
-        ends.append(time.monotonic())
-    return ends if len(ends) == n_messages else [ends[-1]] * n_messages
+def _exchange(
+    messages: list[Message], progress: Progress, group: dist.ProcessGroup | None, tag: int
+) -> list[float]:
+    """Post a step's messages at once; when each one's wait returned.
+
+    NCCL returns one handle for the whole batch, and so one time for all of them.
+    """
+    progress.messages, progress.done = messages, 0
+    ends: list[float] = []
+    try:
+        for work in dist.batch_isend_irecv(
+            [
+                dist.P2POp(
+                    dist.isend if m.lane is Lane.SEND else dist.irecv, m.data, m.peer, group, tag
+                )
+                for m in messages
+            ]
+        ):
+            work.wait()
+            ends.append(time.monotonic())
+            progress.done = len(ends)
+    except RuntimeError as error:
+        raise TransferFailed(f"{progress}: {_reason(error)}") from error
+    progress.done = len(messages)
+    return ends if len(ends) == len(messages) else [ends[-1]] * len(messages)
+
+
+def _reason(error: RuntimeError) -> str:
+    """The library's first sentence, without the line of its source."""
+    text = (str(error).strip() or repr(error)).splitlines()[0]
+    return re.split(r"\.\s", re.sub(r"^\[.*?\]\s*", "", text))[0]
 
 
 def to_torch(values: Any, dtype: str, device: torch.device) -> torch.Tensor:

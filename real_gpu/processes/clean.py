@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from real_gpu.measure import MARK, psutil
+from real_gpu.processes.measure import MARK, psutil
 
 
 def clean() -> list[int]:
