@@ -1,0 +1,63 @@
+"""The training steps of a validation: measured, and simulated on the calibrated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from real_gpu.job import RunError
+from real_gpu.stepping import Step, take_steps
+from real_gpu.validation.progress import Progress
+from real_gpu.validation.suite import Suite
+from simcore.buckets import DdpOptions
+from simcore.cells import cell_of_step
+from simcore.cluster_file import cluster_from_dict
+from simcore.model import Parameter, Workload
+from simcore.step_records import StepRecord
+from simcore.strategies import Setting
+from simcore.validation import Cell
+
+RUNS = 3
+
+
+def step_cells(
+    suite: Suite,
+    n: int,
+    network: str | None,
+    cluster: dict[str, Any],
+    command: str,
+    progress: Progress,
+) -> Iterator[tuple[Cell, StepRecord]]:
+    """The training steps on one set of ``n`` ranks, each simulated on the calibrated cluster.
+
+    What was not quiet, or failed, is measured once more.
+    """
+    left = [
+        Step(name, Setting(stack(), n, DdpOptions(bucket_cap_mb=cap)))
+        for name, cap in suite.steps(n, network)
+    ]
+    for last in (False, True):
+        if not left:
+            return
+        progress.now(f"{n} ranks: {len(left)} training steps")
+        try:
+            taken = take_steps(left, network, runs=RUNS, command=command)
+        except RunError as error:
+            if last:
+                raise
+            progress.say(f"{error}; the training steps are tried once more")
+            continue
+        again = []
+        for step, (record, _) in zip(left, taken, strict=True):
+            if last or record.instrument is None or record.instrument["ok"]:
+                on = cluster_from_dict(cluster, record.ranks)
+                yield cell_of_step(record, on), record
+            else:
+                again.append(step)
+        left = again
+
+
+def stack() -> Workload:
+    """Twelve layers, 3.9 MB of gradients, 250 ms of computing by sleeping."""
+    layers = (Parameter(f"layer{i}.weight", (256, 256 + 64 * (i % 3))) for i in range(12))
+    return Workload("stack-12", tuple(layers)).with_compute(0.06, 0.18, 0.01)
