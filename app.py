@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app_pages import race, ring, scaling, staleness, step, traffic, whatif
+from app_pages import measured, race, ring, scaling, staleness, step, traffic, whatif
 from app_pages.language import choose_language
 from app_pages.share import share_bar
 from views.player import source_text
@@ -19,5 +19,6 @@ pages = [
     st.Page(lambda: whatif.show(text), title=text("page.whatif"), url_path="whatif"),
     st.Page(lambda: step.show(text), title=text("page.step"), url_path="step"),
     st.Page(lambda: staleness.show(text), title=text("page.staleness"), url_path="staleness"),
+    st.Page(lambda: measured.show(text), title=text("page.measured"), url_path="measured"),
 ]
 st.navigation(pages).run()

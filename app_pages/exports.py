@@ -19,6 +19,7 @@ KINDS = {
     "perfetto": (".perfetto.json", "application/json"),
     "svg": (".svg", "image/svg+xml"),
     "figure": (".svg", "image/svg+xml"),
+    "png": (".png", "image/png"),
     "gif": (".gif", "image/gif"),
     "html": (".html", "text/html"),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
+from typing import Any
 
 from app_pages.exports import Files
 from simcore.records import load_records
@@ -43,3 +45,16 @@ def draw(what: Picture, text: Text) -> str:
         case Pieces():
             figures_scaling.pieces_curve(what, axes, text)
     return svg(figure)
+
+
+def drawn(figure: Callable[[], Any]) -> Files:
+    """The kinds ``figure`` and ``png`` of a figure made by the click; empty without Matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return {}
+
+    def saved(kind: str) -> str | bytes:
+        from views.figure_words import png, svg
+
+        return png(figure()) if kind == "png" else svg(figure())
+
+    return {"figure": lambda: saved("svg"), "png": lambda: saved("png")}

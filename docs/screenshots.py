@@ -30,6 +30,7 @@ PAGES = {
     "whatif": ("whatif", "time"),
     "step": ("step", "stHeading"),
     "staleness": ("staleness", "stVegaLiteChart"),
+    "measured": ("measured", "stVegaLiteChart"),
 }
 
 

@@ -12,8 +12,9 @@ from PIL import Image
 
 from app_pages.exports import KINDS
 from simcore.units import format_time
+from tests.browser import download
 from tests.support import PAGES
-from tests.test_address import PATHS, controls, ends, leave_clock
+from tests.test_address import PATHS, controls, ends, leave_clock, untouched
 from tests.test_app import open_page, words
 from tests.test_browser import read
 from views.race import Setting, race
@@ -53,9 +54,9 @@ def numbers_of(line: str) -> list[str]:
 def test_the_snippet_prints_what_the_page_shows(page, which):
     """As it opens, and with every control at either of its ends."""
     query = (
-        {} if which is None else {k: ends(w)[which] for k, w in controls(open_page(page)).items()}
+        {} if which is None else {k: ends(w)[which] for k, w in controls(untouched(page)).items()}
     )
-    app = open_page(page, **query)
+    app = open_page(page, **query) if query else untouched(page)
     shown = words(app).replace("\u00a0", " ")
     numbers = [number for line in printed(snippet(app)) for number in numbers_of(line)]
     assert numbers
@@ -91,6 +92,10 @@ def test_every_file_has_a_name_a_type_and_a_button():
         labels = [button.proto.label for button in app.get("download_button")]
         if page in ("step", "staleness"):
             more = ["perfetto"]
+        elif page == "measured":
+            played = any('"lanes"' in c.proto.json for c in app.get("bidi_component"))
+            player = ["perfetto", "svg", "gif", "html"] if played else []
+            more = ["figure", "png", *player]
         else:
             more = ["perfetto", "svg", "gif", "html"] if app.get("bidi_component") else ["figure"]
         kinds = ["csv", "json", *more]
@@ -104,22 +109,21 @@ def test_pictures_are_made_by_the_click_and_show_the_moment(open_page, page_name
     page = open_page(PATHS[page_name])
     clock = leave_clock(page, 0.4)
 
-    def download(name: str) -> Path:
-        with page.expect_download() as waiting:
-            page.get_by_role("button", name=name).click()
-        assert waiting.value.suggested_filename.startswith(f"{page_name}-4x")
-        path = tmp_path / waiting.value.suggested_filename
-        waiting.value.save_as(path)
+    def saved(name: str) -> Path:
+        given = download(page, name)
+        assert given.suggested_filename.startswith(f"{page_name}-4x")
+        path = tmp_path / given.suggested_filename
+        given.save_as(path)
         return path
 
-    svg = download("SVG")
+    svg = saved("SVG")
     assert svg.suffix == ".svg"
     assert ElementTree.parse(svg).getroot().tag == "{http://www.w3.org/2000/svg}svg"
-    gif = download("GIF")
+    gif = saved("GIF")
     with Image.open(gif) as film:
         assert film.format == "GIF"
         assert film.n_frames > 10
-    html = download("HTML")
+    html = saved("HTML")
     other = page.context.new_page()
     other.goto(html.as_uri())
     other.get_by_test_id("time").wait_for()

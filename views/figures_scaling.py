@@ -23,7 +23,7 @@ from views.winners import Winners
 from views.winners_regions import bands, roomiest
 
 ENGLISH = load_text("en")
-_MARKERS = {
+MARKERS = {
     "circle": "o",
     "square": "s",
     "triangle-up": "^",
@@ -58,7 +58,7 @@ def scaling_curves(
                 xs,
                 [scaling.time_s(name, x) for x in xs],
                 color=COLOURS[name],
-                marker=_MARKERS.get(SHAPES[name], STAR),
+                marker=MARKERS.get(SHAPES[name], STAR),
                 markersize=5,
                 label=words(f"strategy.{name}"),
                 linestyle=_dashes(DASHES[name]),
