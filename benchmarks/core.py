@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 RUNS = 1 if "--quick" in sys.argv else 5
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent  # where the processes run, so that a checkout need not be installed
 
 # Each case is run by a fresh interpreter, which prints seconds, messages, events, MiB as JSON.
 PROLOGUE = """
@@ -109,7 +110,7 @@ Row = tuple[float, int | None, int | None, float]
 
 def measure(code: str) -> Row:
     command = [sys.executable, "-c", PROLOGUE + code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     seconds, messages, events, mib = json.loads(done.stdout)
     return seconds, messages, events, mib
 
@@ -117,7 +118,7 @@ def measure(code: str) -> Row:
 def measure_command() -> Row:
     begin = time.perf_counter()
     command = [sys.executable, "-m", "simcore", *COMMAND]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     document = json.loads(done.stdout)
     return time.perf_counter() - begin, document["transfers"], document["events"], 0.0
 

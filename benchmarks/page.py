@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 QUICK = "--quick" in sys.argv
 RUNS = 1 if QUICK else 5
 PLAY_MS = 1000 if QUICK else 3000
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 

@@ -13,7 +13,10 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+# Where the processes run, so that a checkout need not be installed.
+ROOT = Path(__file__).resolve().parent.parent
 RUNS = 1 if "--quick" in sys.argv else 5
 
 LARGE = ["--model", "gpt2-xl", "--gpus", "1024", "--bandwidth", "25GB/s", "--latency", "5us"]
@@ -56,7 +59,7 @@ Row = tuple[float, float, float]
 def measure(arguments: list[str]) -> Row:
     """Seconds by the clock, seconds of the CPU, and peak MiB of one process."""
     begin = time.perf_counter()
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

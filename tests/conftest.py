@@ -2,11 +2,22 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.browser import address, browser, open_page
 
 __all__ = ["address", "browser", "open_page"]  # fixtures for all tests
+
+
+def pytest_collection_modifyitems(items):
+    """Of several workers (``pytest -n 2``) one runs all real ranks, one after another: they measure
+    their links. Every other file stays together.
+    """
+    for item in items:
+        real = item.get_closest_marker("gloo") or item.get_closest_marker("shaped")
+        item.add_marker(pytest.mark.xdist_group("real ranks" if real else item.path.name))
+
 
 # A slow moment of a shared machine is no failure; in CI the same examples run every time.
 settings.register_profile(

@@ -62,12 +62,24 @@ def route(cluster: Cluster, src: int, dst: int) -> dict[str, float]:
     return {name: _payload(cluster, rate) for name, rate in links.items()}
 
 
-def latency_s(cluster: Cluster, src: int, dst: int) -> float:
+def _latency_of(nbytes: int, points: tuple[tuple[int, float], ...]) -> float:
+    """On the straight line between the two points around a size."""
+    below = [point for point in points if point[0] <= nbytes]
+    above = [point for point in points if point[0] > nbytes]
+    if not (below and above):
+        return below[-1][1] if below else above[0][1]
+    (a, a_s), (b, b_s) = below[-1], above[0]
+    return a_s + (b_s - a_s) * (nbytes - a) / (b - a)
+
+
+def latency_s(cluster: Cluster, src: int, dst: int, nbytes: int) -> float:
     """Of one message."""
     for pair_src, pair_dst, seconds in cluster.pair_latency_s:
         if (pair_src, pair_dst) == (src, dst):
             return seconds
     own = _around(cluster, src, dst, "latency_s")
+    if own is None and cluster.latency_by_size:
+        return _latency_of(nbytes, cluster.latency_by_size)
     return cluster.latency_s if own is None else own[1]
 
 

@@ -6,6 +6,7 @@ The controls are found on the page, not listed here: a new one is tested as soon
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +23,12 @@ from views.text import LANGUAGES, load_text
 ROOT = Path(__file__).parent.parent
 PATHS = {page: "" if page == "race" else page for page in PAGES}
 KINDS = ("slider", "select_slider", "toggle", "segmented_control", "pills", "selectbox")
+
+
+@cache
+def untouched(page, **query):
+    """A page to be read and never acted upon, for all tests that ask what is on it."""
+    return open_page(page, **query)
 
 
 def controls(app):
@@ -56,7 +63,7 @@ def decides(widget) -> bool:
 
 def modes(page: str) -> list[dict[str, str]]:
     """A control without an order may change which other controls there are: each of its options."""
-    found = open_page(page).segmented_control
+    found = untouched(page).segmented_control
     chosen = [{w.key: option} for w in found if w.key != "lang" for option in w.options]
     return chosen or [{}]
 
@@ -71,7 +78,7 @@ def test_these_are_all_the_pages():
 @pytest.mark.parametrize("page", PAGES)
 def test_all_controls_at_their_ends_together(page, language):
     for mode in modes(page):
-        found = controls(open_page(page, **mode))
+        found = controls(untouched(page, **mode))
         for which in (0, -1):
             query = {
                 key: shown(widget) if decides(widget) else ends(widget)[which]
@@ -88,18 +95,26 @@ def test_all_controls_at_their_ends_together(page, language):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_bad_value_of_any_control_becomes_its_default_with_a_notice(page):
+    """All controls are wrong at once, but for those that decide which others there are."""
     tried = set()
     for mode in modes(page):
-        for key, widget in controls(open_page(page, **mode)).items():
-            for bad in ("", "`<b>\n", "99999") if key not in tried else ():
-                app = open_page(page, **mode | {key: bad})
-                assert not app.exception, (key, bad)
-                (notice,) = app.info
-                several = isinstance(widget.value, list)  # of which an empty value chooses none
-                assert (f"“{widget.label}”" if several and not bad else f"`{key}=") in notice.value
-                if key not in mode and bad:
-                    assert shown(controls(app)[key]) == shown(widget)
-            tried.add(key)
+        found = controls(untouched(page, **mode))
+        new = found.keys() - tried
+        together = {key for key in new if key not in mode and not decides(found[key])}
+        for keys in (together, *({key} for key in new - together)):
+            for bad in ("", "`<b>\n", "99999") if keys else ():
+                app = open_page(page, **mode | dict.fromkeys(keys, bad))
+                assert not app.exception, (keys, bad)
+                notices = [notice.value for notice in app.info]
+                assert len(notices) == len(keys), (keys, bad, notices)
+                for key in keys:
+                    widget = found[key]
+                    several = isinstance(widget.value, list)  # an empty value chooses none
+                    words = f"“{widget.label}”" if several and not bad else f"`{key}="
+                    assert sum(words in notice for notice in notices) == 1, (key, bad, notices)
+                    if key not in mode and bad:
+                        assert shown(controls(app)[key]) == shown(widget)
+        tried |= new
 
 
 @pytest.mark.parametrize("end_s", [2.1, 0.5263, 3.84e-6, 1e-9, 750.0])
@@ -172,10 +187,8 @@ def test_parts_are_hidden_by_the_address_and_unknown_ones_refused(language):
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_shown_stands_in_the_address_also_after_leaving_and_returning(open_page, page):
     """Every control away from its default; the words in the address; another page, and back."""
-    from tests.test_app import open_page as page_alone
-
     asked = {}
-    for key, widget in controls(page_alone(page)).items():
+    for key, widget in controls(untouched(page)).items():
         if widget.type != "button_group" and not decides(widget):
             asked[key] = next(end for end in ends(widget) if end != shown(widget))
     browser = open_page(PATHS[page], query=asked | {"lang": "中文"}, ready="copy")

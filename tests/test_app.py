@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -224,18 +223,6 @@ def test_files_and_commands_reproduce_the_race(capsys):
     assert names[5] == "dp, rank 0 (simulated)"
     ends = [(e["ts"] + e["dur"]) / 1e6 for e in events if e["ph"] == "X"]
     assert max(ends) == pytest.approx(max(run.time_s for run in runs))
-
-
-def test_a_rerun_is_quick():
-    app = open_app()
-    begun = time.perf_counter()
-    app.slider(key="n").set_value(16).run()
-    first_s = time.perf_counter() - begun
-    begun = time.perf_counter()
-    app.run()
-    again_s = time.perf_counter() - begun
-    assert not app.exception
-    assert min(first_s, again_s) < 1.0  # 0.1 s on an idle machine; the limit allows for a busy one
 
 
 def test_the_app_starts_without_torch():

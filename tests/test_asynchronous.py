@@ -119,7 +119,7 @@ class Oracle:
             yield turn
             yield self.env.timeout(self.cluster.launch_per_message_s)
         yield self.network.carry(list(route(self.cluster, src, dst)), nbytes)
-        yield self.env.timeout(latency_s(self.cluster, src, dst))
+        yield self.env.timeout(latency_s(self.cluster, src, dst, nbytes))
         if adds and self.cluster.reduce_s_per_byte:
             with self.adder.request() as turn:
                 yield turn

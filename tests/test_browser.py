@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.browser import download
 from views.race import Setting, race
 
 pytestmark = pytest.mark.browser
@@ -240,9 +241,7 @@ def test_the_ring_step_by_step(open_page):
     page.get_by_text("中文", exact=True).click()
     page.get_by_role("heading", name="环形 all-reduce 如何用").wait_for()
     page.get_by_text("GPU 2 上数据块 1 的历史").wait_for()  # the chosen cell stays
-    with page.expect_download() as download:
-        page.get_by_role("button", name="CSV").click()
-    assert download.value.suggested_filename == "ring-4x32B.csv"
+    assert download(page, "CSV").suggested_filename == "ring-4x32B.csv"
 
 
 def test_traffic_follows_its_controls(open_page):
@@ -260,9 +259,7 @@ def test_traffic_follows_its_controls(open_page):
         "bars => bars.map((bar) => bar.getBoundingClientRect().width)"
     )
     assert bars[0] == pytest.approx(bars[-1] * 5 / 4, rel=0.05)  # a shard from each of 4 workers
-    with page.expect_download() as download:
-        page.get_by_role("button", name="JSON").click()
-    rows = json.loads(Path(download.value.path()).read_text())["rows"]
+    rows = json.loads(Path(download(page, "JSON").path()).read_text())["rows"]
     assert (
         sum(row["sent_bytes"] for row in rows if row["algorithm"] == "ps-dedicated") == 64 * 2**20
     )

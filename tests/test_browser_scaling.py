@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.browser import WAIT_MS
+from tests.browser import WAIT_MS, download
 from tests.test_accessible import axe, grave  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.browser
@@ -54,8 +54,7 @@ def test_nothing_serious_is_wrong(open_page, axe, query):  # noqa: F811
 @pytest.mark.parametrize("name", ["scaling", "traffic"])
 def test_the_figure_is_drawn_by_the_click(open_page, name):
     page = open_page(name, ready="stHeading", query={"lang": "中文"})
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name="图（SVG）").click()
-    assert waiting.value.suggested_filename.endswith(".svg")
-    picture = ElementTree.fromstring(Path(waiting.value.path()).read_text(encoding="utf-8"))
+    given = download(page, "图（SVG）")
+    assert given.suggested_filename.endswith(".svg")
+    picture = ElementTree.fromstring(Path(given.path()).read_text(encoding="utf-8"))
     assert picture.tag.endswith("svg")

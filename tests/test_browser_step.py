@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.browser import download
 from views.step import StepChoice, run_step
 from views.step_words import time_words
 
@@ -75,6 +76,4 @@ def test_a_control_changes_the_sentence_the_picture_and_the_address(open_page):
     page.get_by_text("中文", exact=True).click()
     figure.locator("svg.wide", has_text="反向").wait_for()
     page.locator("code", has_text="--gpus 5").first.wait_for()  # the files come last
-    with page.expect_download() as download:
-        page.get_by_role("button", name="CSV").click()
-    assert download.value.suggested_filename == "step-resnet50-5gpus.csv"
+    assert download(page, "CSV").suggested_filename == "step-resnet50-5gpus.csv"

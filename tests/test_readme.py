@@ -12,6 +12,7 @@ from real_gpu.commands import parser
 from simcore.arguments import parse
 from simcore.records import load_records
 from simcore.units import format_bytes, format_time
+from simcore.validation import load_validations
 
 README = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^python -m (simcore|real_gpu) (.*?)(?:\s{2,}.*)?$", README, re.MULTILINE)
@@ -36,6 +37,28 @@ def test_commands_parse(package: str, arguments: str):
     words = shlex.split(arguments)
     parsed = parse(words) if package == "simcore" else parser().parse_args(words)
     assert parsed.command == words[0]
+
+
+def test_the_held_out_errors_are_the_shipped_validations():
+    (shipped,) = load_validations()
+    summary, steps = shipped.summary(), shipped.summary()["steps"]
+    rows = {
+        "cells predicted": f"{summary['cells']}",
+        "median error": f"{summary['median_error']:.1%}",
+        "90th percentile": f"{summary['p90_error']:.1%}",
+        "worst error": f"{summary['worst_error']:.1%}",
+        "training steps (DDP, DataParallel, PS): mean, worst": (
+            f"{steps['mean_error']:.1%}, {steps['worst_error']:.1%}"
+        ),
+        "wrong winners among strategies that differ by more than 10 %": (
+            f"{len(summary['wrong_winners'])} of {summary['compared_pairs']}"
+        ),
+        "bytes per rank, worst": f"{summary['bytes_worst_error']:.2%}",
+        "ring, replayed / Gloo's own all-reduce, 4 MiB": f"{summary['ring_against_gloo']:.3f}",
+    }
+    for name, value in rows.items():
+        assert f"| {name} | {value.replace('%', ' %')} |" in README
+    assert summary["worst_cells"][0]["name"] == "ps-sharded"
 
 
 def test_there_are_commands():
