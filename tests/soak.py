@@ -28,7 +28,7 @@ import psutil
 from real_gpu.network.shaped import why_not
 from tests.long_run import WITHIN_S, Run
 
-MOST_DELAY_S = 9.0  # by then the ranks have sent for seconds
+MOST_DELAY_S = 6.0  # by then the ranks have sent for seconds
 
 
 def kill_a_rank(run: Run) -> str:
