@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from simcore.algorithms import build_schedule
 from simcore.cluster import Level, even_groups, uniform
 from simcore.engine import simulate
-from views import lines as lines_module
 from views.lines import LINES, NODE_GPUS, bound_s, flags_for, time_s
 from views.race import FRAME_FACTOR, Setting
 from views.scaling import TIE, stretches
@@ -221,13 +219,3 @@ def test_a_name_stands_inside_its_region_away_from_others():
         assert spot.names == names
     ring = roomiest(winners, places, ("ring",))
     assert ring.x > MIB  # the left edge of the ring's region is not where its name belongs
-
-
-def test_the_map_is_drawn_in_less_than_two_seconds_from_nothing():
-    for pair in PAIRS:
-        for cached in (lines_module.time_s, lines_module._buffers_s, lines_module.cluster_for):
-            cached.cache_clear()
-        winners = winners_of(pair)
-        begun = time.perf_counter()
-        chart(winners, rows(winners), cells(winners), load_text("en"))
-        assert time.perf_counter() - begun < 2.0  # 0.03 to 0.12 s on an idle machine
