@@ -66,6 +66,9 @@ class Shifted(Asking):
     def clocks(self) -> list[Offset]:
         return self.offsets
 
+    def death(self, rank: int) -> str:
+        raise AssertionError(f"rank {rank} is asked for its death, and lives")
+
     def send(self, rank: int, line: str) -> None:
         request = json.loads(line)
         answer: dict[str, Any] = {}

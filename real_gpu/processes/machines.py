@@ -23,11 +23,9 @@ from real_gpu.processes.clocks import clock_name
 from real_gpu.processes.launch import longest_s, run_cases
 from real_gpu.processes.measure import check_bearable, psutil
 from real_gpu.processes.meeting import join, open_store
-from real_gpu.processes.peers import Peers
+from real_gpu.processes.peers import Hello, Peers
 from real_gpu.processes.seats import Seat
 from real_gpu.processes.worker import Rank, die_with_parent, serve
-
-Hello = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

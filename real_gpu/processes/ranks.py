@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
@@ -46,7 +47,7 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Asking:
+class Asking(ABC):
     """Questions to ``n`` ranks and their answers, however they are carried.
 
     ``answers`` holds the lines as they come, with their rank; None says that there are no more.
@@ -56,13 +57,13 @@ class Asking:
         self.n = n
         self.answers: queue.Queue[tuple[int, str | None]] = queue.Queue()
 
+    @abstractmethod
     def send(self, rank: int, line: str) -> None:
         """Carry a line to a rank; to a dead one it is lost."""
-        raise NotImplementedError
 
+    @abstractmethod
     def death(self, rank: int) -> str:
         """How a rank that says no more came to that."""
-        raise NotImplementedError
 
     def clocks(self) -> list[Offset]:
         """How far each rank's clock is from this process's: not at all, on one machine."""

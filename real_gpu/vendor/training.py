@@ -6,6 +6,7 @@ batch ends. The table of names and options stands in ``plan``, the model in ``mo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ _WRAPPED_WITH = (
 )
 
 
-class Training:
+class Training(ABC):
     """What all trainings share. A subclass wraps the model and says how one step goes."""
 
     def __init__(self, case: Case, rank: int, n: int, device: torch.device) -> None:
@@ -55,13 +56,13 @@ class Training:
         batches = [rows(self.elements, r, k) for r in range(self.n) for k in range(self.accumulate)]
         return gradients(self.elements, batches)
 
+    @abstractmethod
     def wrap(self) -> None:
         """Hand the model to the library."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self) -> None:
         """One training step."""
-        raise NotImplementedError
 
     def _warmed_up(self) -> list[tuple[str, int]]:
         """The collectives of a step, once buckets have found their order."""
