@@ -30,6 +30,20 @@ CHROMIUM_FLAGS = [
     "--disable-sync",
 ]
 WAIT_MS = 60_000  # how long a failure takes on a busy machine, not how long a test waits
+# SYNCSCOPE_SLOW_MS=100 delays every message to the page by up to so much, in order: a page is then
+# long in a half-drawn state, and a test that looks instead of waiting is found out.
+SLOW_MS = float(os.environ.get("SYNCSCOPE_SLOW_MS", "0"))
+SLOW_SOCKET = """(most_ms) => {
+  let last = Promise.resolve();
+  const add = WebSocket.prototype.addEventListener;
+  WebSocket.prototype.addEventListener = function (type, listen, ...more) {
+    const late = (event) => {
+      last = last.then(() => new Promise((done) => setTimeout(done, Math.random() * most_ms)))
+        .then(() => listen.call(this, event));
+    };
+    return add.call(this, type, type === "message" ? late : listen, ...more);
+  };
+}"""
 
 
 def chromium() -> str | None:
@@ -95,7 +109,9 @@ def wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> 
 
 @pytest.fixture
 def open_page(browser, address):
-    """Opens the page, and at the end holds it to silence: no complaint, no foreign request."""
+    """Opens the page and waits until it is at rest; at the end holds it to silence: no complaint,
+    no foreign request.
+    """
     contexts, requests, complaints = [], [], []
 
     def complain(message):
@@ -106,6 +122,8 @@ def open_page(browser, address):
     def open_one(path="", width=1280, height=900, query=None, ready="time", **settings):
         context = browser.new_context(viewport={"width": width, "height": height}, **settings)
         contexts.append(context)
+        if SLOW_MS:
+            context.add_init_script(f"({SLOW_SOCKET})({SLOW_MS})")
         page = context.new_page()
         page.set_default_timeout(WAIT_MS)
         page.on("request", lambda request: requests.append(request.url))
@@ -114,6 +132,7 @@ def open_page(browser, address):
         page.on("console", complain)
         page.goto(f"{address}/{path}?{urlencode(query or {}, doseq=True)}")
         page.get_by_test_id(ready).first.wait_for()
+        at_rest(page)
         return page
 
     yield open_one
@@ -128,6 +147,11 @@ def open_page(browser, address):
         assert parts.hostname in ("localhost", "127.0.0.1") or parts.scheme in ("data", "blob"), url
 
 
+def at_rest(page) -> None:
+    """Until all that the running script sends is shown, and what it no longer sends is gone."""
+    page.locator("[data-test-script-state='notRunning']").first.wait_for(state="attached")
+
+
 def download(page, button: str):
     """What a click on the button gives. A click in the very moment of a rerun finds its file
     replaced and is lost, so wait for the page to be at rest, and click once more if need be.
@@ -135,7 +159,7 @@ def download(page, button: str):
     from playwright.sync_api import TimeoutError as LostClick
 
     for last in (False, False, True):
-        page.locator("[data-test-script-state='notRunning']").first.wait_for(state="attached")
+        at_rest(page)
         try:
             with page.expect_download(timeout=WAIT_MS if last else WAIT_MS / 4) as waiting:
                 page.get_by_role("button", name=button).click()

@@ -13,7 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app_pages.share import PARTS
-from simcore.units import format_time
+from simcore.units import format_time, parse_time
+from tests.browser import at_rest
 from tests.support import PAGES
 from tests.test_app import open_app, open_page, player_data
 from tests.test_browser import read, scrub_to, wait_for
@@ -193,27 +194,39 @@ def test_what_is_shown_stands_in_the_address_also_after_leaving_and_returning(op
             asked[key] = next(end for end in ends(widget) if end != shown(widget))
     browser = open_page(PATHS[page], query=asked | {"lang": "中文"}, ready="copy")
 
-    def stands():
-        query = parse_qs(urlsplit(browser.url).query)
+    def stands(url):
+        query = parse_qs(urlsplit(url).query)
         return {key: values[-1] for key, values in query.items()} == asked | {"lang": "中文"}
 
-    assert stands()
+    assert stands(browser.url)
     other = next(name for name in PAGES if name != page)
     browser.get_by_role("link", name=load_text("zh")(f"page.{other}"), exact=True).click()
     browser.get_by_role("heading", name=load_text("zh")(f"{other}.question")).wait_for()
-    assert set(parse_qs(urlsplit(browser.url).query)) == {"lang"}
+    browser.wait_for_url(lambda url: set(parse_qs(urlsplit(url).query)) == {"lang"})
     browser.go_back()
     browser.get_by_role("heading", name=load_text("zh")(f"{page}.question")).wait_for()
-    browser.wait_for_function("location.search.length > 20")
-    assert stands()
+    browser.wait_for_url(stands)
+    at_rest(browser)
+    assert stands(browser.url)
     assert browser.get_by_test_id("stAlert").count() == 0
 
 
 def leave_clock(browser, share):
     """As by hand: the clock stands still there, and the address says so."""
     scrub_to(browser, share)
-    browser.wait_for_function("location.search.includes('t=')")
-    return read(browser)
+    return in_the_address(browser)
+
+
+def in_the_address(browser):
+    """What the player shows, once the address has its moment."""
+    shown = read(browser)
+
+    def stands(url):
+        words = parse_qs(urlsplit(url).query).get("t", [])
+        return [parse_time(word) for word in words] == pytest.approx([shown["t"]], rel=1e-8)
+
+    browser.wait_for_url(stands)
+    return shown
 
 
 def test_the_address_follows_the_clock_and_the_player_does_not_start_anew(open_page):
@@ -222,17 +235,16 @@ def test_the_address_follows_the_clock_and_the_player_does_not_start_anew(open_p
     entries = page.evaluate("history.length")
     page.get_by_test_id("player").evaluate("player => { player.firstChild.dataset.mine = 'yes' }")
     shown = leave_clock(page, 0.3)
-    page.wait_for_function("!location.search.includes('t=100ms')")
     (words,) = parse_qs(urlsplit(page.url).query)["t"]
     assert parse_moment(words, 10.0) == pytest.approx(shown["t"], rel=1e-8)
     assert page.evaluate("history.length") == entries, "a step is no page to go back to"
     page.get_by_test_id("forward").click()
-    page.wait_for_function("words => !location.search.includes(words)", arg=f"t={words}")
+    in_the_address(page)
     kept = page.get_by_test_id("player").evaluate("player => player.firstChild.dataset.mine")
     assert kept == "yes", "the player was drawn anew"
     page.get_by_role("link", name="Ring, step by step").click()
     page.get_by_test_id("cells").wait_for()
-    assert "t" not in parse_qs(urlsplit(page.url).query)
+    page.wait_for_url(lambda url: "t" not in parse_qs(urlsplit(url).query))
     page.go_back()
     page.get_by_test_id("sent-dp-2").wait_for()
     page.wait_for_url("**n=3**")
@@ -248,10 +260,9 @@ def test_the_copied_link_opens_the_same_view(open_page, page_name):
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**n=5**")
     page.get_by_test_id("restart").click()
-    page.wait_for_function("location.search.includes('t=0s')")
     for _ in range(3):
         page.get_by_test_id("forward").click()
-    page.wait_for_function("!location.search.includes('t=0s')")
+    in_the_address(page)
     page.get_by_test_id("copy").focus()
     page.keyboard.press("Enter")
     page.get_by_text(load_text("zh")("share.copied")).wait_for()
@@ -308,13 +319,11 @@ def test_hidden_is_hidden_and_a_hidden_control_keeps_its_value(open_page, page_n
     for hidden in ([], list(PARTS)):
         page = open_page(PATHS[page_name], query={"hide": hidden, "n": 3}, ready="stHeading")
         page.get_by_role("heading", name=question).wait_for()
-        page.locator(HIDDEN["downloads"]).first.wait_for(state="attached")
         for part, where in HIDDEN.items():
-            assert page.locator(where).first.is_visible() == (part not in hidden), part
+            page.locator(where).first.wait_for(state="attached")
+            page.locator(where).first.wait_for(state="hidden" if part in hidden else "visible")
         page.wait_for_url("**n=3**")
-    assert page.locator("[data-testid='stSidebar']").count() == 0 or not (
-        page.locator("[data-testid='stSidebar']").is_visible()
-    )
+    page.locator("[data-testid='stSidebar']").wait_for(state="hidden")
 
 
 def test_a_teacher_hides_a_part_with_a_switch_and_it_stays_hidden_on_the_next_page(open_page):
@@ -327,7 +336,8 @@ def test_a_teacher_hides_a_part_with_a_switch_and_it_stays_hidden_on_the_next_pa
     page.get_by_role("link", name="Traffic").click()
     page.get_by_role("heading", name="Where does the traffic go?").wait_for()
     page.wait_for_url("**/traffic?**hide=controls**")
-    assert not page.locator(".st-key-part_controls").is_visible()
+    page.locator(".st-key-part_controls").wait_for(state="attached")
+    page.locator(".st-key-part_controls").wait_for(state="hidden")
 
 
 def test_what_can_be_hidden_is_documented():

@@ -24,10 +24,11 @@ from views.race import Setting, headline, race
 from views.text import LANGUAGES, load_text
 
 ROOT = Path(__file__).parent.parent
+WAIT_S = 120  # how long a failure takes on a busy machine
 
 
 def open_app(**query: str) -> AppTest:
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=WAIT_S)
     for name, value in query.items():
         app.query_params[name] = value
     return app.run()
@@ -40,7 +41,7 @@ def open_page(name: str, **query: str) -> AppTest:
         "from app_pages.language import choose_language\n"
         f"{name}.show(choose_language())\n"
     )
-    app = AppTest.from_string(script, default_timeout=30)
+    app = AppTest.from_string(script, default_timeout=WAIT_S)
     for key, value in query.items():
         app.query_params[key] = value
     return app.run()
@@ -229,7 +230,7 @@ def test_the_app_starts_without_torch():
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from streamlit.testing.v1 import AppTest\n"
-        f"app = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=30).run()\n"
+        f"app = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout={WAIT_S}).run()\n"
         "assert not app.exception, app.exception\n"
         "assert 'real_gpu' not in sys.modules\n"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.browser import download
+from tests.browser import at_rest, download
 from views.race import Setting, race
 
 pytestmark = pytest.mark.browser
@@ -148,8 +148,7 @@ def test_chinese_in_the_dark(open_page):
     page.get_by_text("中文", exact=True).click()
     page.get_by_role("heading", name="谁最先完成").wait_for()
     page.wait_for_function("document.documentElement.lang === 'zh-CN'")
-    caption = page.get_by_test_id("caption-ring").inner_text()
-    assert caption.startswith("第 2 步，共 6 步：")
+    page.locator("[data-testid='caption-ring']", has_text="第 2 步，共 6 步：").wait_for()
 
 
 @pytest.mark.parametrize(
@@ -254,6 +253,8 @@ def test_traffic_follows_its_controls(open_page):
     page.keyboard.press("ArrowRight")
     page.get_by_text("5 extra servers move 64 MiB").wait_for()
     page.wait_for_url("**servers=5**")
+    panel.locator("tbody tr").nth(8).wait_for()
+    at_rest(page)
     assert panel.locator("tbody tr").count() == 9
     bars = panel.locator("tbody td.out i").evaluate_all(
         "bars => bars.map((bar) => bar.getBoundingClientRect().width)"
@@ -297,5 +298,6 @@ def test_from_page_to_page_and_back(open_page):
     page.get_by_text("29.24 KiB 及以下").first.wait_for()
     page.go_back()
     page.get_by_test_id("cells").wait_for()
+    at_rest(page)
     assert page.locator('[data-testid="stException"]').count() == 0
     assert page.locator('[data-testid="stAlert"]').count() == 0
