@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app_pages.exports import Files
-from simcore.records import load_records
+from simcore.measured.records import load_records
 from views.pieces import Pieces
 from views.scaling import Scaling
 from views.scaling_rows import measured_points

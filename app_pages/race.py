@@ -12,7 +12,7 @@ from app_pages.controls import Controls
 from app_pages.exports import Exports, Files, player_pictures, show_exports
 from app_pages.fork import asked_changes
 from app_pages.stage import player
-from simcore.records import load_records
+from simcore.measured.records import load_records
 from simcore.trace import Trace
 from simcore.units import (
     format_bytes,

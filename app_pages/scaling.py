@@ -14,7 +14,7 @@ from app_pages.controls import Controls
 from app_pages.exports import Exports, show_exports
 from app_pages.figure_downloads import figure_file
 from app_pages.race import LATENCIES, RATES, SIZES
-from simcore.records import Record, load_records
+from simcore.measured.records import Record, load_records
 from simcore.units import format_bytes, parse_bytes, parse_rate, parse_time
 from views import pieces as broadcast
 from views import pieces_chart, scaling_rows, winners_chart

@@ -10,9 +10,9 @@ import streamlit as st
 from app_pages.controls import Controls
 from app_pages.exports import Exports, show_exports
 from app_pages.race import LATENCIES
-from simcore.catalogue import catalogue_names
 from simcore.cluster_file import presets
-from simcore.gpus import gpu_names
+from simcore.training.catalogue import catalogue_names
+from simcore.training.gpus import gpu_names
 from views.export import traces_perfetto
 from views.player import source_text
 from views.snippet import step_snippet

@@ -24,7 +24,7 @@ from real_gpu.job import Case, Job, parse_network, ranks
 from real_gpu.network.instrument import calibration
 from real_gpu.processes.measure import measure
 from real_gpu.recording import record_of
-from simcore.records import Record, record_from_json
+from simcore.measured.records import Record, record_from_json
 
 RUNS = 5
 

@@ -24,11 +24,11 @@ LARGE += ["--gpu", "A100 80GB", "--json"]
 SMALL = ["8" if text == "1024" else text for text in LARGE]
 SWEEP = """
 import itertools
-from simcore.buckets import DdpOptions
+from simcore.training.buckets import DdpOptions
 from simcore.cluster import uniform
-from simcore.step import step
-from simcore.strategies import Setting
-from simcore.workload import load_workload
+from simcore.training.step import step
+from simcore.training.strategies import Setting
+from simcore.training.workload import load_workload
 models = ("resnet50", "vit-b-16", "bert-base", "gpt2", "gpt2-xl")
 works = [load_workload(name).estimated_on("A100 80GB") for name in models]
 gpus, rates = (8, 32, 128, 512, 1024), (3e9, 6e9, 12.5e9, 25e9, 50e9)
@@ -39,7 +39,7 @@ for work, n, rate, cap in itertools.product(works, gpus, rates, caps):
 COMMAND = ["-m", "simcore"]
 CASES = {
     "python -c pass": ["-c", "pass"],
-    "import simcore.step": ["-c", "import simcore.step"],
+    "import simcore.training.step": ["-c", "import simcore.training.step"],
     "step ddp, GPT-2 1.5B on 1,024 GPUs": [*COMMAND, "step", "ddp", *LARGE],
     "the same, fsdp": [*COMMAND, "step", "fsdp", *LARGE],
     "the same, zero-redundancy-optimizer": [*COMMAND, "step", "zero-redundancy-optimizer", *LARGE],

@@ -25,9 +25,9 @@ sys.path.insert(0, str(ROOT))  # a checkout need not be installed
 from real_gpu.job import RunError
 from real_gpu.stepping import Step, take_steps
 from real_gpu.validation.steps import stack
-from simcore.buckets import DdpOptions
-from simcore.step_records import StepRecord
-from simcore.strategies import Setting
+from simcore.measured.step_records import StepRecord
+from simcore.training.buckets import DdpOptions
+from simcore.training.strategies import Setting
 
 RATES = ("200Mbit/s", "500Mbit/s")
 RANKS = (2, 3, 4)

@@ -18,8 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from real_gpu.observe import Clock, FlopsByParameter, KeptBytes, tensor_bytes, tensors_in
 from simcore.fields import short
-from simcore.model import Parameter, Workload
 from simcore.names import unknown
+from simcore.training.model import Parameter, Workload
 from simcore.units import ITEM_BYTES
 
 # As wide as ours, and broadcast alike.

@@ -16,8 +16,8 @@ from real_gpu.network.wiring import (
     wiring,
 )
 from real_gpu.validation.patterns import PATTERNS, pattern
+from simcore import parse_slow_link
 from simcore.algorithms import ALGORITHMS, build_schedule
-from simcore.arguments import parse_slow_link
 from simcore.cluster import Cluster
 from simcore.cluster_file import cluster_from_dict, presets, read_cluster_document
 from simcore.engine import Slowdown
@@ -61,7 +61,7 @@ class Network:
     """A shaped network for any number of ranks that ``document``, a cluster file's content, takes.
 
     ``text`` is what a record calls it: RATE[,LATENCY], or the file's name. ``slow_links`` are
-    changes during each run, as ``simcore.arguments.parse_slow_link`` reads them.
+    changes during each run, as ``simcore.parse_slow_link`` reads them.
     """
 
     text: str

@@ -30,7 +30,7 @@ from real_gpu.validation.confidence import median_interval
 from real_gpu.vendor import collectives as vendor
 from real_gpu.vendor import plan as vendor_plan
 from simcore.engine import Simulation, simulate
-from simcore.records import Record
+from simcore.measured.records import Record
 from simcore.trace import Source, Trace, no_pieces
 from simcore.units import format_time
 

@@ -13,12 +13,12 @@ from real_gpu.job import TRAINED, Case, CaseResult, Job, RunError, parse_rate_ne
 from real_gpu.network.instrument import calibration, instrument
 from real_gpu.processes.measure import measure
 from real_gpu.recording import counted_payload, environment
-from simcore.plan import Communicate, Plan
-from simcore.step_command import flag_of
-from simcore.step_records import VENDOR_STEPS, StepRecord, computing_s, options_of
-from simcore.strategies import Setting, find_strategy
+from simcore.commands.training import flag_of
+from simcore.measured.step_records import VENDOR_STEPS, StepRecord, computing_s, options_of
 from simcore.trace import Source, Spans, Trace, no_pieces
-from simcore.workload import to_json
+from simcore.training.plan import Communicate, Plan
+from simcore.training.strategies import Setting, find_strategy
+from simcore.training.workload import to_json
 
 MOST_BYTES = 2**28  # what every rank holds lies in this machine
 DDP_TAKES = ("bucket_cap_mb", "accumulate")  # of a setting, under the real DDP

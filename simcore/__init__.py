@@ -16,7 +16,6 @@ from simcore.cluster import Cluster, Level, Port, ring_order, uniform
 from simcore.cluster_file import load_cluster, presets
 from simcore.cost import ClosedForm, closed_form, lower_bound_s
 from simcore.engine import Simulation, SimulationError, simulate
-from simcore.network import Slowdown
 from simcore.schedule import (
     Collective,
     Op,
@@ -27,6 +26,7 @@ from simcore.schedule import (
     parse_schedule,
     reorder,
 )
+from simcore.solvers.network import Slowdown, parse_slow_link
 from simcore.trace import Source, Trace
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "load_cluster",
     "lower_bound_s",
     "parse_schedule",
+    "parse_slow_link",
     "presets",
     "prove",
     "reference",

@@ -14,15 +14,15 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simcore import recurrence
 from simcore.cluster import Cluster
 from simcore.cost import lower_bound_s
-from simcore.events import Clock, SimulationError
 from simcore.names import unknown
-from simcore.network import Network, Slowdown
-from simcore.rules import DataflowRule, RankRule
 from simcore.schedule import IntArray, Schedule, chunk_bounds
-from simcore.timeline import Timeline
+from simcore.solvers import recurrence
+from simcore.solvers.events import Clock, SimulationError
+from simcore.solvers.network import Network, Slowdown
+from simcore.solvers.rules import DataflowRule, RankRule
+from simcore.solvers.timeline import Timeline
 from simcore.trace import FloatArray, Source, Trace
 
 Sync = Literal["rank", "dataflow", "barrier"]

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from real_gpu.processes.worker import Rank, main
-from simcore.workload import from_json
+from simcore.training.workload import from_json
 from tests.ddp_support import module_of
 from tests.torch_calls import Calls
 
@@ -164,7 +164,7 @@ def regression_gradient(
 
 def unused_parameter(rank: int, n: int, find: bool) -> Any:
     """What happens in two iterations when one parameter gets no gradient."""
-    from simcore.model import Parameter, Workload
+    from simcore.training.model import Parameter, Workload
 
     model = Workload("m", (Parameter("a", (2,)), Parameter("b", (2,))), arrival=(0,))
     ddp = DistributedDataParallel(module_of(model), find_unused_parameters=find)

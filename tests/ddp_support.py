@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from simcore.model import Parameter, Workload
+from simcore.training.model import Parameter, Workload
 from tests.support import require
 
 

@@ -1,6 +1,6 @@
 """A second reading of what clusters and slowdowns mean: plain loops, one message at a time.
 
-Shares no code with ``simcore.network``; links go by the names that the contract gives them.
+Shares no code with ``simcore.solvers.network``; links go by the names that the contract gives them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.records import Record, record_from_json
+from simcore.measured.records import Record, record_from_json
 
 
 def read_record(path: Path) -> Record:

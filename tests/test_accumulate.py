@@ -5,9 +5,9 @@ import math
 import pytest
 
 from simcore.cluster import uniform
-from simcore.step import step
-from simcore.strategies import STRATEGIES, Setting, plan_step
-from simcore.workload import load_workload
+from simcore.training.step import step
+from simcore.training.strategies import STRATEGIES, Setting, plan_step
+from simcore.training.workload import load_workload
 
 NAMES = [row.name for row in STRATEGIES]
 WORK = load_workload("resnet18").with_compute(forward_s=0.02, backward_s=0.04, optimizer_s=0.005)

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 from app_pages import race as page
 from app_pages.race import LATENCIES, RATES, SIZES
 from simcore.__main__ import main
-from simcore.records import Record
+from simcore.measured.records import Record
 from simcore.trace import Trace
 from simcore.units import format_time, parse_bytes, parse_rate, parse_time
 from views.detail import unpacked

@@ -43,6 +43,7 @@ def test_the_public_names_are_these():
         "load_cluster",
         "lower_bound_s",
         "parse_schedule",
+        "parse_slow_link",
         "presets",
         "prove",
         "reference",

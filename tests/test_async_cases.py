@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from simcore import uniform
-from simcore.asynchronous import AsyncRun, run_asynchronous
-from simcore.learning import LeastSquares, stability_limit, train
+from simcore.training.asynchronous import AsyncRun, run_asynchronous
+from simcore.training.learning import LeastSquares, stability_limit, train
 
 # -- tensorflow/benchmarks#84: a plateau at two workers ------------------------------------------
 

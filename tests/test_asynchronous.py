@@ -15,9 +15,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simcore import Cluster, Op, Slowdown, build_schedule, load_cluster, simulate, uniform
-from simcore.asynchronous import run_asynchronous
 from simcore.engine import SimulationError
 from simcore.trace import Lane, Trace
+from simcore.training.asynchronous import run_asynchronous
 from tests.naive import latency_s, route
 from tests.strategies import clusters, levels
 from tests.test_simpy_oracle import Network

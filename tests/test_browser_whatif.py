@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from simcore.arguments import parse_slow_link
+from simcore import parse_slow_link
 from simcore.units import format_time
 from tests.test_browser import read, scrub_to, wait_for
 from views.race import Setting, race

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.buckets import MIB, Bucket, DdpOptions, buckets
-from simcore.catalogue import catalogue_names, catalogue_workload
-from simcore.model import Parameter, Workload
+from simcore.training.buckets import MIB, Bucket, DdpOptions, buckets
+from simcore.training.catalogue import catalogue_names, catalogue_workload
+from simcore.training.model import Parameter, Workload
 from tests.ddp_support import linears, parameters, real_buckets, resnet18, torch_or_skip
 
 MODES = [

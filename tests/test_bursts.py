@@ -17,12 +17,12 @@ from simcore import (
     simulate,
     uniform,
 )
-from simcore.bursts import PEAK
 from simcore.cluster_file import cluster_from_dict
-from simcore.perform import perform
-from simcore.plan import Plan, collective
 from simcore.schedule import Collective, schedule_of
+from simcore.solvers.bursts import PEAK
 from simcore.trace import Lane
+from simcore.training.perform import perform
+from simcore.training.plan import Plan, collective
 from tests.naive import capacities, route
 from tests.strategies import algorithm_cases, contended_cases, quiet_cases
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from simcore.buckets import MIB, DdpOptions
-from simcore.calls import Call, construction, iteration, join, passes, wire_bytes
-from simcore.model import Parameter, Workload
-from simcore.sharded import zero_redundancy_optimizer
-from simcore.workload import to_json
+from simcore.training.buckets import MIB, DdpOptions
+from simcore.training.calls import Call, construction, iteration, join, passes, wire_bytes
+from simcore.training.model import Parameter, Workload
+from simcore.training.sharded import zero_redundancy_optimizer
+from simcore.training.workload import to_json
 from tests.ddp_support import ranks_that_train, torch_or_skip
 
 

@@ -14,17 +14,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from simcore.buckets import DdpOptions
 from simcore.cluster import Level, uniform
 from simcore.explain import not_the_network
-from simcore.model import Parameter, Workload
-from simcore.perform import perform
-from simcore.plan import Compute, Plan
-from simcore.step import step
-from simcore.strategies import Setting
-from simcore.strategies.servers import exchange
+from simcore.training.buckets import DdpOptions
+from simcore.training.model import Parameter, Workload
+from simcore.training.perform import perform
+from simcore.training.plan import Compute, Plan
+from simcore.training.step import step
+from simcore.training.strategies import Setting
+from simcore.training.strategies.servers import exchange
+from simcore.training.workload import load_workload
 from simcore.units import parse_rate
-from simcore.workload import load_workload
 from tests.ddp_support import fake_group, linears, module_of, torch_or_skip
 
 # GPT-2 on two RTX 3090, with and without a bridge (huggingface/transformers#9371). Seconds for 400

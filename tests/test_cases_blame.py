@@ -10,17 +10,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simcore.buckets import DdpOptions
 from simcore.cluster import Level, uniform
 from simcore.explain import not_the_network
-from simcore.memory import chunks
-from simcore.model import Parameter, Workload
-from simcore.plan import Communicate, Compute
-from simcore.step import step
-from simcore.strategies import Setting, plan_step
-from simcore.strategies.dp import dp
+from simcore.training.buckets import DdpOptions
+from simcore.training.memory import chunks
+from simcore.training.model import Parameter, Workload
+from simcore.training.plan import Communicate, Compute
+from simcore.training.step import step
+from simcore.training.strategies import Setting, plan_step
+from simcore.training.strategies.dp import dp
+from simcore.training.workload import load_workload
 from simcore.units import parse_rate
-from simcore.workload import load_workload
 from tests.ddp_support import torch_or_skip
 
 QUIET = DdpOptions(broadcast_buffers=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.catalogue import catalogue_names, catalogue_workload
+from simcore.training.catalogue import catalogue_names, catalogue_workload
 from tests.support import require
 
 GOLDEN = Path(__file__).parent / "golden" / "catalogue.json"

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from simcore.cells import cell_of_record, cell_of_step
 from simcore.cluster import uniform
-from simcore.records import load_records
-from simcore.step_records import load_step_records
+from simcore.measured.cells import cell_of_record, cell_of_step
+from simcore.measured.records import load_records
+from simcore.measured.step_records import load_step_records
 from simcore.units import FRAME_FACTOR
 
 RING = next(r for r in load_records() if r.name == "ring" and r.gpus == 4)

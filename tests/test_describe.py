@@ -8,7 +8,7 @@ from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from real_gpu.describe import describe  # noqa: E402
-from simcore.workload import from_json, to_json  # noqa: E402
+from simcore.training.workload import from_json, to_json  # noqa: E402
 
 
 class Tied(nn.Module):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simcore.__main__ import main
-from simcore.strategies import STRATEGIES
+from simcore.training.strategies import STRATEGIES
 
 TEXT = Path(__file__).parent.parent.joinpath("docs/training-step.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"```\npython -m simcore ([^\n]*)\n```\n\n```\n(.*?)```\n", TEXT, re.DOTALL)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from app_pages.figure_downloads import draw, figure_file
 from simcore import build_schedule, simulate, uniform
-from simcore.records import load_records
+from simcore.measured.records import load_records
 from simcore.trace import Lane
 from tests.support import require
 from views import figure_words

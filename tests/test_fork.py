@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcore import parse_slow_link
 from simcore.algorithms import build_schedule
-from simcore.arguments import parse_slow_link
 from simcore.cluster import Port, uniform
 from simcore.engine import simulate
 from simcore.trace import Trace

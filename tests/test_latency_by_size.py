@@ -21,10 +21,10 @@ from simcore import (
 from simcore.__main__ import main
 from simcore.cluster_file import cluster_from_dict
 from simcore.explain import critical_path
-from simcore.network import Network
-from simcore.perform import perform
-from simcore.plan import Plan, collective
 from simcore.schedule import Collective, schedule_of
+from simcore.solvers.network import Network
+from simcore.training.perform import perform
+from simcore.training.plan import Plan, collective
 from tests.strategies import algorithm_cases
 
 POINTS = ((100, 0.5), (300, 1.5))

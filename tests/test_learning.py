@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore import uniform
-from simcore.asynchronous import run_asynchronous
-from simcore.learning import LeastSquares, Softmax, stability_limit, train
+from simcore.training.asynchronous import run_asynchronous
+from simcore.training.learning import LeastSquares, Softmax, stability_limit, train
 
 PROBLEMS = {"least squares": LeastSquares(seed=3), "softmax": Softmax(seed=3)}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.maxmin import few_max_min_rates, max_min_rates
+from simcore.solvers.maxmin import few_max_min_rates, max_min_rates
 
 
 @st.composite

@@ -12,11 +12,11 @@ from statistics import median
 import pytest
 
 from real_gpu.commands import parser
-from simcore.records import load_records
-from simcore.step_records import load_step_records
+from simcore.measured.records import load_records
+from simcore.measured.step_records import load_step_records
+from simcore.measured.validation import Cell, Validation
 from simcore.trace import Source
 from simcore.units import format_time
-from simcore.validation import Cell, Validation
 from views.measured import (
     RECORDS,
     Study,

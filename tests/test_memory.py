@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from simcore.buckets import DdpOptions
-from simcore.memory import Memory, Optimizer, chunks, data_parallel, ddp, one_gpu, zero
-from simcore.model import Parameter, Workload
+from simcore.training.buckets import DdpOptions
+from simcore.training.memory import Memory, Optimizer, chunks, data_parallel, ddp, one_gpu, zero
+from simcore.training.model import Parameter, Workload
 from tests.ddp_support import fake_group, linears, module_of, torch_or_skip
 
 GB = 10**9

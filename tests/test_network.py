@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore import Level, Slowdown, build_schedule, simulate, uniform
-from simcore.network import Network
+from simcore.solvers.network import Network
 from tests.naive import capacities, latency_s, route, slowed
 from tests.strategies import networks, slowdowns
 

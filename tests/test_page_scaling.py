@@ -18,7 +18,7 @@ from simcore.__main__ import main
 from simcore.algorithms import build_schedule
 from simcore.cost import closed_form
 from simcore.engine import simulate
-from simcore.records import load_records
+from simcore.measured.records import load_records
 from simcore.units import format_time, parse_bytes, parse_rate, parse_time
 from tests.test_app import open_page, words
 from views.line_styles import COLOURS, DASHES, HATCHES, SHAPES, legend_html

@@ -23,8 +23,8 @@ from app_pages.staleness import (
     STRAGGLERS,
     build,
 )
-from simcore.learning import stability_limit
 from simcore.trace import Lane
+from simcore.training.learning import stability_limit
 from simcore.units import format_time
 from tests.test_app import ROOT, open_app, open_page, words
 from views.staleness import MODES, SCALINGS, StalenessSetting, all_modes, headline, loss_text

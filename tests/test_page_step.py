@@ -16,12 +16,12 @@ import pytest
 from app_pages.race import LATENCIES
 from app_pages.step import BATCHES, CAPS, RATES, SLOWER, build, build_wider
 from simcore.__main__ import main
-from simcore.buckets import buckets
-from simcore.catalogue import catalogue_names
 from simcore.cluster_file import presets
-from simcore.gpus import gpu_names
-from simcore.plan import Communicate
-from simcore.strategies import footprint, plan_step
+from simcore.training.buckets import buckets
+from simcore.training.catalogue import catalogue_names
+from simcore.training.gpus import gpu_names
+from simcore.training.plan import Communicate
+from simcore.training.strategies import footprint, plan_step
 from simcore.units import format_time
 from tests.test_app import open_page, words
 from views.step import NAMES, ONE_SWITCH, StepChoice, impossible, refusal, run_step, work_of

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from simcore.cluster import Level, uniform
 from simcore.cost import byteps_optimum_s
-from simcore.model import Parameter, Workload
-from simcore.network import Slowdown
-from simcore.perform import TwoAtOnce, perform
-from simcore.plan import Communicate, Compute, Plan, collective, copies, on_ranks, part_of
 from simcore.schedule import ScheduleError
-from simcore.strategies import Setting, plan_step
+from simcore.solvers.network import Slowdown
 from simcore.trace import Lane, Trace
+from simcore.training.model import Parameter, Workload
+from simcore.training.perform import TwoAtOnce, perform
+from simcore.training.plan import Communicate, Compute, Plan, collective, copies, on_ranks, part_of
+from simcore.training.strategies import Setting, plan_step
 
 VALUES = ("a", "b", "c", "d")
 SOLVERS = ("serial", "events")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from real_gpu.commands import parser
-from simcore.arguments import parse
-from simcore.records import load_records
+from simcore.commands import parse
+from simcore.measured.records import load_records
+from simcore.measured.validation import load_validations
 from simcore.units import format_bytes, format_time
-from simcore.validation import load_validations
 
 README = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^python -m (simcore|real_gpu) (.*?)(?:\s{2,}.*)?$", README, re.MULTILINE)

@@ -33,7 +33,7 @@ from real_gpu.recording import record_of
 from simcore.cluster import Cluster
 from simcore.cluster_file import cluster_from_dict
 from simcore.engine import simulate
-from simcore.records import record_from_json
+from simcore.measured.records import record_from_json
 from simcore.trace import Spans
 from simcore.units import FRAME_FACTOR
 from tests.support import require

@@ -21,7 +21,7 @@ from real_gpu.recording import record_of, trace_of
 from real_gpu.work import data
 from simcore import reference
 from simcore.algorithms import ALGORITHMS, build_schedule
-from simcore.records import record_from_json
+from simcore.measured.records import record_from_json
 from simcore.schedule import Op
 from simcore.trace import Source, Trace
 from tests.support import require

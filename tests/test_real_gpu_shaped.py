@@ -17,7 +17,7 @@ from real_gpu.network.instrument import calibration
 from real_gpu.network.shaped import why_not
 from real_gpu.processes.measure import measure
 from real_gpu.recording import record_of
-from simcore.records import Record
+from simcore.measured.records import Record
 from simcore.units import FRAME_FACTOR
 from tests.support import require
 

@@ -15,14 +15,14 @@ from real_gpu.info import torch_here
 from real_gpu.job import CaseResult, Job, RunError
 from real_gpu.processes.measure import measure
 from real_gpu.stepping import Step, _trace, cases_of
-from simcore.buckets import DdpOptions
 from simcore.cluster import uniform
-from simcore.model import Parameter, Workload
-from simcore.perform import perform
-from simcore.plan import Communicate, Compute, Plan
 from simcore.schedule import Op
-from simcore.strategies import STRATEGIES, Setting
 from simcore.trace import Lane, Source, Trace
+from simcore.training.buckets import DdpOptions
+from simcore.training.model import Parameter, Workload
+from simcore.training.perform import perform
+from simcore.training.plan import Communicate, Compute, Plan
+from simcore.training.strategies import STRATEGIES, Setting
 from tests.support import require
 
 pytestmark = pytest.mark.gloo

@@ -30,7 +30,7 @@ from real_gpu.processes.measure import measure
 from real_gpu.recording import record_of
 from real_gpu.vendor import collectives as vendor
 from real_gpu.vendor import plan as vendor_plan
-from simcore.records import record_from_json
+from simcore.measured.records import record_from_json
 from simcore.units import FRAME_FACTOR
 from tests.support import require
 

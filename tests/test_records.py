@@ -11,7 +11,7 @@ import pytest
 from simcore.algorithms import ALGORITHMS, build_schedule
 from simcore.cluster_file import cluster_from_dict
 from simcore.engine import simulate
-from simcore.records import Record, load_records, nearest, record_from_json
+from simcore.measured.records import Record, load_records, nearest, record_from_json
 
 
 def record(**changes: Any) -> Record:

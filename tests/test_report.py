@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.validation import Cell, Validation
+from simcore.measured.validation import Cell, Validation
 from tests.test_validation import cell, validation
 from views import report
 from views.report_worst import anatomy

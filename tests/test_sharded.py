@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from simcore.calls import wire_bytes
-from simcore.model import Parameter
-from simcore.sharded import fsdp, padded_elements
+from simcore.training.calls import wire_bytes
+from simcore.training.model import Parameter
+from simcore.training.sharded import fsdp, padded_elements
 from tests.ddp_support import fake_group, torch_or_skip
 
 N, WIDTH = 8, 10

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from simcore.cluster import uniform
-from simcore.model import Parameter, Workload
-from simcore.network import Slowdown
-from simcore.step import step
-from simcore.strategies import STRATEGIES, Setting
-from simcore.strategies.setting import all_reduces
+from simcore.solvers.network import Slowdown
+from simcore.training.model import Parameter, Workload
+from simcore.training.step import step
+from simcore.training.strategies import STRATEGIES, Setting
+from simcore.training.strategies.setting import all_reduces
 
 # Four equal layers; each all-reduce on two GPUs takes 4000 B over 1 kB/s: 4 s.
 WORK = Workload("four", tuple(Parameter(f"{k}.w", (1000,)) for k in range(4))).with_compute(

@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from simcore.__main__ import main
-from simcore.asynchronous import run_asynchronous
-from simcore.buckets import DdpOptions
 from simcore.cluster import uniform
-from simcore.step import step
-from simcore.strategies import STRATEGIES, Setting
-from simcore.workload import load_workload, to_json
+from simcore.training.asynchronous import run_asynchronous
+from simcore.training.buckets import DdpOptions
+from simcore.training.step import step
+from simcore.training.strategies import STRATEGIES, Setting
+from simcore.training.workload import load_workload, to_json
 
 NAMES = [row.name for row in STRATEGIES]
 TIMES = ["--forward", "20ms", "--backward", "40ms"]

@@ -16,17 +16,17 @@ from real_gpu.__main__ import main
 from real_gpu.commands import parser
 from real_gpu.network.shaped import why_not
 from real_gpu.stepping import Step, take_steps
-from simcore.buckets import DdpOptions
-from simcore.model import Parameter, Workload
-from simcore.step_records import (
+from simcore.measured.step_records import (
     load_step_records,
     options_of,
     setting_from,
     step_record_from_json,
 )
-from simcore.strategies import STRATEGIES, Setting
 from simcore.trace import Source, Trace
-from simcore.workload import to_json
+from simcore.training.buckets import DdpOptions
+from simcore.training.model import Parameter, Workload
+from simcore.training.strategies import STRATEGIES, Setting
+from simcore.training.workload import to_json
 from tests.support import require
 
 RECORDS = load_step_records()
@@ -79,7 +79,7 @@ def test_the_model_notices_what_it_leaves_out():
         found = []
         for record in RECORDS:
             setting: Setting = replace(record.setting, **changes)
-            from simcore.step import step
+            from simcore.training.step import step
 
             time_s = step("ddp", setting, record.cluster).time_s
             found.append(abs(time_s / record.median_s - 1))

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore import calls, sharded
-from simcore.buckets import DdpOptions
 from simcore.cluster import uniform
-from simcore.model import Parameter, Workload
-from simcore.perform import perform
-from simcore.plan import Communicate, Compute
 from simcore.schedule import Collective, Op
-from simcore.step import step
-from simcore.strategies import (
+from simcore.training import calls, sharded
+from simcore.training.buckets import DdpOptions
+from simcore.training.model import Parameter, Workload
+from simcore.training.perform import perform
+from simcore.training.plan import Communicate, Compute
+from simcore.training.step import step
+from simcore.training.strategies import (
     STRATEGIES,
     Setting,
     data_parallel_groups,
     plan_step,
     share_of_model,
 )
-from simcore.strategies.dp import coalesced, dp
-from simcore.strategies.servers import byteps_split
-from simcore.strategies.sharded import units
+from simcore.training.strategies.dp import coalesced, dp
+from simcore.training.strategies.servers import byteps_split
+from simcore.training.strategies.sharded import units
 
 MIB = 2**20
 NAMES = [row.name for row in STRATEGIES]
@@ -73,7 +73,7 @@ def cluster_of(plan, rate=1e8, latency_s=0.0):
     return uniform(plan.n, rate, latency_s)
 
 
-# What torch issues (simcore.calls and simcore.sharded are held to torch itself).
+# What torch issues (simcore.training.calls and simcore.training.sharded are held to torch itself).
 
 MODES = {
     "late": ({}, None, 1),

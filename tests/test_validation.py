@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simcore.validation import (
+from simcore.measured.validation import (
     MOST_CHARACTERS,
     Cell,
     Validation,

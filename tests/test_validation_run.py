@@ -32,10 +32,10 @@ from real_gpu.validation import suite as validate_suite
 from real_gpu.validation.folder import Folder
 from real_gpu.validation.progress import Progress
 from real_gpu.validation.suite import NAMES, STEPS, MiB, make_suite
+from simcore.measured.validation import validation_from_json
 from simcore.schedule import Op
 from simcore.trace import Lane, Source, Trace
 from simcore.units import FRAME_FACTOR
-from simcore.validation import validation_from_json
 from tests.support import read_record, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.catalogue import catalogue_names, catalogue_workload
-from simcore.gpus import gpu_names, load_gpu, utilisation
+from simcore.training.catalogue import catalogue_names, catalogue_workload
+from simcore.training.gpus import gpu_names, load_gpu, utilisation
+from simcore.training.workload import (
+    Parameter,
+    Workload,
+    from_csv,
+    from_json,
+    load_workload,
+    to_json,
+)
 from simcore.units import ITEM_BYTES
-from simcore.workload import Parameter, Workload, from_csv, from_json, load_workload, to_json
 
 THREE = (
     Parameter("a", (4, 4), forward_flops=300.0),
@@ -326,12 +333,12 @@ def test_names_and_files_that_are_not_there(tmp_path, monkeypatch):
 def test_files_beyond_the_limits_are_not_read(tmp_path, monkeypatch):
     path = tmp_path / "large.csv"
     path.write_text("name,shape\n" + "".join(f"p{i},1\n" for i in range(50)))
-    monkeypatch.setattr("simcore.workload.MOST_PARAMETERS", 20)
+    monkeypatch.setattr("simcore.training.workload.MOST_PARAMETERS", 20)
     with pytest.raises(ValueError, match="line 22: at most 20 parameters"):
         load_workload(str(path))
     with pytest.raises(ValueError, match="at most 20 are read"):
         from_json(wrong_document(parameters=[{"name": str(i), "shape": []} for i in range(21)]))
-    monkeypatch.setattr("simcore.workload.MOST_FILE_BYTES", 100)
+    monkeypatch.setattr("simcore.training.workload.MOST_FILE_BYTES", 100)
     with pytest.raises(ValueError, match="accepted: at most 100"):
         load_workload(str(path))
 

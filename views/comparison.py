@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from simcore.records import Record, nearest
+from simcore.measured.records import Record, nearest
 from simcore.trace import Source
 from simcore.units import format_bytes, format_time, parse_time
 from views.player import Mark

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simcore.arguments import parse_slow_link
+from simcore import parse_slow_link
 from simcore.engine import Simulation, SimulationError, Slowdown, simulate
-from simcore.network import Network
+from simcore.solvers.network import Network
 from simcore.units import format_time
 from views.ghost import Ghost
 from views.player import PlayerLane

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
+from simcore.measured.validation import Cell
 from simcore.units import format_bytes, format_time
-from simcore.validation import Cell
 from views.line_styles import COLOURS, GREY, SHAPES
 from views.measured import Study, cell_words, flag_words, is_replay, name_words, percent
 from views.text import Text

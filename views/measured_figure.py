@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from simcore.measured.validation import Cell
 from simcore.units import format_time
-from simcore.validation import Cell
 from views.figure_words import lettering
 from views.figures_scaling import MARKERS, STAR
 from views.line_styles import DASHES, GREY

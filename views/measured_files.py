@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from simcore.fields import parse_json, short
-from simcore.records import record_from_json
-from simcore.step_records import step_record_from_json
+from simcore.measured.records import record_from_json
+from simcore.measured.step_records import step_record_from_json
+from simcore.measured.validation import Cell, Validation, validation_from_json
 from simcore.trace import FORMAT, Trace
-from simcore.validation import Cell, Validation, validation_from_json
 from views.measured import OWN, Study, from_records, joined
 
 MOST_FILES, MOST_BYTES = 50, 2_000_000

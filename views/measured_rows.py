@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from simcore.measured.validation import Cell
 from simcore.units import format_bytes, format_time
-from simcore.validation import Cell
 from views.measured import (
     Group,
     Study,

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simcore.measured.validation import UNSHAPED, Cell, Validation, validation_from_json
 from simcore.units import format_bytes, format_time
-from simcore.validation import UNSHAPED, Cell, Validation, validation_from_json
 from views import report_tables as tables
 from views.report_blocks import Block, Heading, Items, Paragraph, Picture, Table, html, markdown
 from views.report_worst import explained

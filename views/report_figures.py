@@ -8,8 +8,8 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from simcore.measured.validation import Cell, Validation
 from simcore.units import format_time
-from simcore.validation import Cell, Validation
 from views.figure_words import svg
 from views.line_styles import COLOURS, GREY
 from views.vega import time_ticks
@@ -108,7 +108,7 @@ def _names(cells: Sequence[Cell]) -> list[str]:
 def svg_for_page(validation: Validation) -> str:
     """The figure for inside an HTML document, with the document's colour of text.
 
-    >>> from simcore.validation import Validation
+    >>> from simcore.measured.validation import Validation
     >>> about = {"versions": {}, "machine": {}, "command": "", "date": ""}
     >>> text = svg_for_page(Validation((), {}, {}, about))
     >>> text[:4], "currentColor" in text, "123456" in text

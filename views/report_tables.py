@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
+from simcore.measured.validation import Cell, Validation, configurations, percentile_error
 from simcore.units import format_bytes, format_time
-from simcore.validation import Cell, Validation, configurations, percentile_error
 from views.report_blocks import Table
 
 EDGES = (0.01, 0.02, 0.05, 0.10)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simcore.records import Record
+from simcore.measured.records import Record
 from simcore.trace import Source
 from simcore.units import format_time
 from views.comparison import VENDOR_NAMES, same_setting

@@ -16,7 +16,7 @@ from views.winners import Winners
 
 def race_snippet(setting: Setting, changes: tuple[str, ...] = ()) -> str:
     """The three algorithms: proved, timed with the changes, and what each GPU sends."""
-    reading = "from simcore.arguments import parse_slow_link\n" if changes else ""
+    reading = "from simcore import parse_slow_link\n" if changes else ""
     changed = "".join(f"\n    parse_slow_link({change!r})," for change in changes)
     slow = f"slow = [{changed}\n]\n" if changes else ""
     slowdowns = ", slowdowns=slow" if changes else ""

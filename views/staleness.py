@@ -9,10 +9,10 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from simcore.asynchronous import AsyncRun, run_asynchronous
 from simcore.cluster import uniform
-from simcore.learning import Curve, LeastSquares, Problem, Scaling, Softmax, train
 from simcore.trace import FloatArray, Lane
+from simcore.training.asynchronous import AsyncRun, run_asynchronous
+from simcore.training.learning import Curve, LeastSquares, Problem, Scaling, Softmax, train
 from simcore.units import format_time
 from views.text import Text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from simcore.learning import stability_limit
 from simcore.trace import Source
+from simcore.training.learning import stability_limit
 from simcore.units import format_time
 from views.staleness import SCALINGS, Mode, loss_text
 from views.text import Text

@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from simcore.buckets import DdpOptions
 from simcore.cluster import Cluster, uniform
 from simcore.cluster_file import load_cluster
-from simcore.gpus import Gpu, Utilisation, load_gpu, utilisation
-from simcore.model import Workload
-from simcore.plan import Communicate, Plan
-from simcore.step import StepResult, step
-from simcore.strategies import STRATEGIES, Setting, plan_step
+from simcore.training.buckets import DdpOptions
+from simcore.training.gpus import Gpu, Utilisation, load_gpu, utilisation
+from simcore.training.model import Workload
+from simcore.training.plan import Communicate, Plan
+from simcore.training.step import StepResult, step
+from simcore.training.strategies import STRATEGIES, Setting, plan_step
+from simcore.training.workload import load_workload
 from simcore.units import parse_rate, parse_time
-from simcore.workload import load_workload
 from views.text import Text
 
 ONE_SWITCH = "one-switch"  # the network that is told by its rate and latency

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simcore.step import StepResult
+from simcore.training.step import StepResult
 from simcore.units import format_bytes, format_time
 from views.step_rows import Bar, GpuRows, Row, all_rows, shown_from_s
 from views.step_svg import SHEETS, Sheet, box, legend, marked, picture, words

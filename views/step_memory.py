@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simcore.memory import Memory
-from simcore.step import StepResult
+from simcore.training.memory import Memory
+from simcore.training.step import StepResult
 from views.step import StepChoice
 from views.step_chart import ticks
 from views.step_svg import SHEETS, Sheet, box, legend, marked, picture, words

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simcore.plan import COMPUTE, Communicate, Task
-from simcore.step import StepResult
+from simcore.training.plan import COMPUTE, Communicate, Task
+from simcore.training.step import StepResult
 
 Interval = tuple[float, float]
 ALIKE = 0.02  # of the step: GPUs whose times differ by less are drawn once

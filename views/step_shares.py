@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from simcore.step import StepResult
+from simcore.training.step import StepResult
 from views.step_rows import Bar, busiest_rank, rank_rows, union
 from views.step_tasks import task_key
 

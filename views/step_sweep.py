@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simcore.step import StepResult
-from simcore.strategies import plan_step
+from simcore.training.step import StepResult
+from simcore.training.strategies import plan_step
 from simcore.units import format_bytes, format_time
 from views.line_styles import GREY
 from views.step import LONGEST_SWEEP_S, StepChoice, run_step, work_s

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
-from simcore.buckets import buckets
-from simcore.step import StepResult
-from simcore.strategies import find_strategy
+from simcore.training.buckets import buckets
+from simcore.training.step import StepResult
+from simcore.training.strategies import find_strategy
 from simcore.units import format_bytes, format_time
 from views.comparison import binary_bytes
 from views.step import (

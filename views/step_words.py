@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simcore.memory import Memory
-from simcore.step import StepResult
+from simcore.training.memory import Memory
+from simcore.training.step import StepResult
 from simcore.units import format_bytes, format_time
 from views.step import ONE_SWITCH, StepChoice
 from views.step_shares import Shares, shares

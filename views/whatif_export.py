@@ -72,7 +72,7 @@ def whatif_snippet(base: Base, scenario: Scenario, pairs: Sequence[Pair], forked
     lines = tuple(pair.name for pair in pairs)
     head, tail = ["from simcore.units import format_time"], ""
     if forked.changes:
-        head.insert(0, "from simcore.arguments import parse_slow_link")
+        head.insert(0, "from simcore import parse_slow_link")
         tail = (
             f"\nchanges = [parse_slow_link(text) for text in {list(forked.spelt)!r}]\n"
             "at_s = min(change.from_s for change in changes)\n"

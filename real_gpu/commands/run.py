@@ -44,8 +44,8 @@ from real_gpu.processes.measure import MOST_RANKS, measure
 from real_gpu.processes.seats import Seat, find_seat
 from real_gpu.recording import record_of, trace_of
 from simcore.algorithms import ALGORITHM_FLAGS, ALGORITHMS, build_schedule, find_algorithm
+from simcore.measured.records import Record
 from simcore.names import unknown
-from simcore.records import Record
 from simcore.units import SIZE_EXAMPLES, format_bytes, format_rate, format_time, parse_bytes
 
 HELP = "run one collective and record it"

@@ -18,11 +18,10 @@ from real_gpu.commands.common import (
 )
 from real_gpu.info import choose_backend
 from real_gpu.processes.measure import MOST_RANKS
-from simcore.arguments import add_training
+from simcore.commands.training import add_training, check_taken, setting_of, workload_of
+from simcore.measured.step_records import VENDOR_STEPS, StepRecord
 from simcore.names import unknown
-from simcore.step_command import check_taken, setting_of, workload_of
-from simcore.step_records import VENDOR_STEPS, StepRecord
-from simcore.strategies import STRATEGIES, find_strategy
+from simcore.training.strategies import STRATEGIES, find_strategy
 from simcore.units import format_bytes, format_time
 
 _TIMES = ("forward", "backward", "optimizer", "launch_per_replica")

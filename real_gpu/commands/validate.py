@@ -17,9 +17,9 @@ from real_gpu.commands.common import Parser, whole
 from real_gpu.job import ITEMSIZE, Job, RunError, Stopped
 from real_gpu.validation.suite import NAMES, Suite, make_suite
 from simcore.cluster_file import cluster_from_dict, read_cluster_document
+from simcore.measured.validation import Validation
 from simcore.names import unknown
 from simcore.units import format_bytes, parse_bytes
-from simcore.validation import Validation
 
 HELP = "measure many cells, predict each, and report how wrong the predictions are"
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from simcore.cluster import TIMES, Cluster
-from simcore.maxmin import max_min_rates
-from simcore.network import Network
 from simcore.schedule import Collective, IntArray, Op, Schedule, Step
+from simcore.solvers.maxmin import max_min_rates
+from simcore.solvers.network import Network
 from simcore.trace import Lane, Spans
 
 CALIBRATION = "calibration"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from simcore.cluster import Cluster, Level
 from simcore.engine import Slowdown
 from simcore.names import unknown
-from simcore.network import Network
+from simcore.solvers.network import Network
 from simcore.units import format_rate
 
 SLOWEST_BYTES_PER_S, FASTEST_BYTES_PER_S = 1e6 / 8, 10e9 / 8

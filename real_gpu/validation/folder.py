@@ -12,10 +12,10 @@ from typing import Any
 
 from real_gpu.job import RunError
 from real_gpu.network.shaped import package_path
-from simcore.records import Record
-from simcore.step_records import StepRecord
+from simcore.measured.records import Record
+from simcore.measured.step_records import StepRecord
+from simcore.measured.validation import UNSHAPED, Cell, Validation
 from simcore.trace import Trace
-from simcore.validation import UNSHAPED, Cell, Validation
 
 _REPORT_S = 120
 

@@ -24,10 +24,10 @@ from real_gpu.validation.folder import Folder
 from real_gpu.validation.progress import Progress
 from real_gpu.validation.steps import step_cells
 from real_gpu.validation.suite import Suite, cell_s
-from simcore.cells import cell_of_record
 from simcore.cluster_file import cluster_from_dict
 from simcore.engine import Simulation, simulate
-from simcore.records import Record
+from simcore.measured.cells import cell_of_record
+from simcore.measured.records import Record
 from simcore.trace import Trace
 from simcore.units import format_bytes
 

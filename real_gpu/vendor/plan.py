@@ -12,11 +12,11 @@ from typing import Any, cast
 
 from real_gpu.job import TRAININGS, Case
 from real_gpu.vendor.collectives import Traffic, gloo_all_gather, gloo_all_reduce, gloo_broadcast
-from simcore import calls, sharded
 from simcore.algorithms import build_schedule
-from simcore.buckets import DdpOptions
-from simcore.calls import Call
-from simcore.model import Parameter, Workload
+from simcore.training import calls, sharded
+from simcore.training.buckets import DdpOptions
+from simcore.training.calls import Call
+from simcore.training.model import Parameter, Workload
 
 LAYERS = 8
 SERVED = ("torch.ps", "torch.ps-async")

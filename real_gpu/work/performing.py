@@ -18,12 +18,20 @@ import torch.distributed as dist
 
 from real_gpu.job import Case, RunError, TransferFailed
 from real_gpu.work import data, replay
-from simcore.plan import Communicate, Compute, Plan, Task, computing_of, on_ranks, seconds_on
+from simcore.measured.step_records import setting_from
 from simcore.schedule import Schedule, parse_schedule
-from simcore.step_records import setting_from
-from simcore.strategies import find_strategy
 from simcore.trace import Lane
-from simcore.workload import from_json
+from simcore.training.plan import (
+    Communicate,
+    Compute,
+    Plan,
+    Task,
+    computing_of,
+    on_ranks,
+    seconds_on,
+)
+from simcore.training.strategies import find_strategy
+from simcore.training.workload import from_json
 
 Row = list[float]
 

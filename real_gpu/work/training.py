@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from real_gpu.job import Case
-from simcore.workload import from_json
+from simcore.training.workload import from_json
 
 
 class _Slept(torch.autograd.Function):
