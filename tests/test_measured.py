@@ -12,9 +12,10 @@ from statistics import median
 import pytest
 
 from real_gpu.commands import parser
+from simcore.measured.cells import Cell
 from simcore.measured.records import load_records
 from simcore.measured.step_records import load_step_records
-from simcore.measured.validation import Cell, Validation
+from simcore.measured.validation import Validation
 from simcore.trace import Source
 from simcore.units import format_time
 from views.measured import (

@@ -15,8 +15,9 @@ import pytest
 
 from app_pages import measured_here, measured_run
 from app_pages.measured_run import RUNS, Guarded, Running
+from simcore.measured.cells import Cell
 from simcore.measured.records import load_records
-from simcore.measured.validation import Cell, Validation
+from simcore.measured.validation import Validation
 from tests.test_app import open_page, player_data, words
 from views.measured import RECORDS, groups, headline, set_names, shipped
 from views.measured_files import read_files

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from simcore.measured.validation import Cell, Validation
+from simcore.measured.cells import Cell
+from simcore.measured.validation import Validation
 from tests.test_validation import cell, validation
 from views import report
 from views.report_worst import anatomy

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from simcore.measured.cells import Cell
 from simcore.measured.validation import (
     MOST_CHARACTERS,
-    Cell,
     Validation,
     load_validations,
     validation_from_json,

@@ -13,16 +13,10 @@ from importlib import resources
 from typing import Any
 
 from simcore.cluster_file import cluster_from_dict
-from simcore.measured.cells import cell_of_record, cell_of_step
+from simcore.measured.cells import Cell, cell_of_record, cell_of_step
 from simcore.measured.records import Record, load_records
 from simcore.measured.step_records import StepRecord, load_step_records
-from simcore.measured.validation import (
-    UNSHAPED,
-    Cell,
-    Validation,
-    load_validations,
-    percentile_error,
-)
+from simcore.measured.validation import UNSHAPED, Validation, load_validations, percentile_error
 from simcore.trace import Source, Trace
 from simcore.units import format_bytes
 from views.lanes import title_of

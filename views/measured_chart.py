@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
-from simcore.measured.validation import Cell
+from simcore.measured.cells import Cell
 from simcore.units import format_bytes, format_time
 from views.line_styles import COLOURS, GREY, SHAPES
 from views.measured import Study, cell_words, flag_words, is_replay, name_words, percent

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simcore.measured.validation import Cell
+from simcore.measured.cells import Cell
 from simcore.units import format_time
 from views.figure_words import lettering
 from views.figures_scaling import MARKERS, STAR

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from simcore.fields import parse_json, short
+from simcore.measured.cells import Cell
 from simcore.measured.records import record_from_json
 from simcore.measured.step_records import step_record_from_json
-from simcore.measured.validation import Cell, Validation, validation_from_json
+from simcore.measured.validation import Validation, validation_from_json
 from simcore.trace import FORMAT, Trace
 from views.measured import OWN, Study, from_records, joined
 

@@ -11,7 +11,7 @@ from typing import Any
 from simcore.algorithms import build_schedule
 from simcore.cluster_file import cluster_from_dict
 from simcore.engine import simulate
-from simcore.measured.validation import Cell
+from simcore.measured.cells import Cell
 from simcore.units import format_time
 from views.line_styles import COLOURS, DASHES
 from views.measured import Study, cell_words, is_replay, percent

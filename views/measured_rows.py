@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simcore.measured.validation import Cell
+from simcore.measured.cells import Cell
 from simcore.units import format_bytes, format_time
 from views.measured import (
     Group,

@@ -11,7 +11,7 @@ from functools import lru_cache
 from simcore.algorithms import build_schedule
 from simcore.cluster_file import cluster_from_dict
 from simcore.engine import Simulation, simulate
-from simcore.measured.validation import Cell
+from simcore.measured.cells import Cell
 from simcore.trace import Lane, Source, Trace
 from simcore.units import format_bytes
 from views.lanes import hub_of, title_of, with_phases

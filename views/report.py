@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simcore.measured.validation import UNSHAPED, Cell, Validation, validation_from_json
+from simcore.measured.cells import Cell
+from simcore.measured.validation import UNSHAPED, Validation, validation_from_json
 from simcore.units import format_bytes, format_time
 from views import report_tables as tables
 from views.report_blocks import Block, Heading, Items, Paragraph, Picture, Table, html, markdown

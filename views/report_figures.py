@@ -8,7 +8,8 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simcore.measured.validation import Cell, Validation
+from simcore.measured.cells import Cell
+from simcore.measured.validation import Validation
 from simcore.units import format_time
 from views.figure_words import svg
 from views.line_styles import COLOURS, GREY

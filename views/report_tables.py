@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from simcore.measured.validation import Cell, Validation, configurations, percentile_error
+from simcore.measured.cells import Cell
+from simcore.measured.validation import Validation, configurations, percentile_error
 from simcore.units import format_bytes, format_time
 from views.report_blocks import Table
 

@@ -15,7 +15,7 @@ from simcore.algorithms import build_schedule
 from simcore.cluster_file import cluster_from_dict
 from simcore.engine import simulate
 from simcore.explain import critical_path
-from simcore.measured.validation import Cell
+from simcore.measured.cells import Cell
 from simcore.trace import Lane, Trace
 from simcore.units import format_bytes, format_time, parse_bytes
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from real_gpu.job import RunError
 from real_gpu.network.shaped import package_path
+from simcore.measured.cells import Cell
 from simcore.measured.records import Record
 from simcore.measured.step_records import StepRecord
-from simcore.measured.validation import UNSHAPED, Cell, Validation
+from simcore.measured.validation import UNSHAPED, Validation
 from simcore.trace import Trace
 
 _REPORT_S = 120

@@ -10,9 +10,8 @@ from real_gpu.stepping import Step, take_steps
 from real_gpu.validation.progress import Progress
 from real_gpu.validation.suite import Suite
 from simcore.cluster_file import cluster_from_dict
-from simcore.measured.cells import cell_of_step
+from simcore.measured.cells import Cell, cell_of_step
 from simcore.measured.step_records import StepRecord
-from simcore.measured.validation import Cell
 from simcore.training.buckets import DdpOptions
 from simcore.training.model import Parameter, Workload
 from simcore.training.strategies import Setting
