@@ -47,12 +47,12 @@ def player_pictures(
     """What a player shows, to be made when somebody asks: the moment, the film, the player."""
 
     def svg() -> str:
-        from views.picture import frame_svg
+        from views.pictures.frame import frame_svg
 
         return frame_svg(lanes(), moment_s, text)
 
     def gif() -> bytes:
-        from views.picture_gif import race_gif
+        from views.pictures.gif import race_gif
 
         return race_gif(lanes(), text)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from app_pages.exports import Files
 from simcore.measured.records import load_records
-from views.pieces import Pieces
-from views.scaling import Scaling
-from views.scaling_rows import measured_points
+from views.scaling.curves import Scaling
+from views.scaling.pieces import Pieces
+from views.scaling.rows import measured_points
+from views.scaling.winners import Winners
 from views.text import Text
 from views.traffic import TrafficSetting, all_traffic
-from views.winners import Winners
 
 Picture = Scaling | Winners | Pieces | TrafficSetting
 
@@ -29,8 +29,9 @@ def draw(what: Picture, text: Text) -> str:
     """An SVG. Matplotlib is imported here: half a second that only the first click pays."""
     from matplotlib.figure import Figure
 
-    from views import figures, figures_scaling
+    from views import figures
     from views.figure_words import svg
+    from views.scaling import figures as figures_scaling
 
     if isinstance(what, TrafficSetting):
         return svg(figures.all_ports(all_traffic(what), text))

@@ -16,10 +16,9 @@ from app_pages.stage import player
 from simcore.units import format_bytes
 from views.export import traces_perfetto
 from views.line_styles import DASHES, legend_of
-from views.measured import OWN, RECORDS, Study, groups, headline, set_names, shipped
-from views.measured_chart import residuals, steps_chart, style, unstyled
-from views.measured_overlay import AXES, Overlay, names, networks, overlay_chart, places
-from views.measured_rows import (
+from views.measured.chart import residuals, steps_chart, style, unstyled
+from views.measured.overlay import AXES, Overlay, names, networks, overlay_chart, places
+from views.measured.rows import (
     cells_header,
     cells_rows,
     commands,
@@ -32,7 +31,8 @@ from views.measured_rows import (
     origin,
     snippet,
 )
-from views.measured_traces import Pair, lanes, pairs, traces, words
+from views.measured.sets import OWN, RECORDS, Study, groups, headline, set_names, shipped
+from views.measured.traces import Pair, lanes, pairs, traces, words
 from views.player import payload
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
@@ -258,6 +258,6 @@ def _files(study: Study, choice: Choice, page: Page, moment_s: float, text: Text
 
 
 def _figure(study: Study, choice: Choice, text: Text) -> Any:
-    from views.measured_figure import measured_figure
+    from views.measured.figure import measured_figure
 
     return measured_figure(study, choice.overlay, text)

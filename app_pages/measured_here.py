@@ -10,7 +10,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app_pages import measured_own, measured_run
 from simcore.units import format_time
-from views.measured_rows import QUICK, plain
+from views.measured.rows import QUICK, plain
 from views.text import Text
 
 LINES = 5  # of what it says, at a time

@@ -6,9 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from views.measured import Study
-from views.measured_files import MOST_BYTES, MOST_FILES, Read, read_files
-from views.measured_rows import plain
+from views.measured.files import MOST_BYTES, MOST_FILES, Read, read_files
+from views.measured.rows import plain
+from views.measured.sets import Study
 from views.player import source_text
 from views.text import HTML_LANGUAGES, Text
 
@@ -18,8 +18,8 @@ _MOUNT = st.components.v2.component(
     html="""<div class="zone" style="visibility: hidden">
 <label><span class="choose"></span><input type="file" multiple accept=".json" data-testid="own">
 </label><p class="note"></p></div>""",
-    css=source_text("measured_files.css"),
-    js=source_text("measured_files.js"),
+    css=source_text("measured/files.css"),
+    js=source_text("measured/files.js"),
 )
 
 

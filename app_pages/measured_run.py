@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from views.measured_files import Read, read_folder
+from views.measured.files import Read, read_folder
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 30.0  # from an interrupt to the end by force

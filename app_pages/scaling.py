@@ -16,20 +16,20 @@ from app_pages.figure_downloads import figure_file
 from app_pages.race import LATENCIES, RATES, SIZES
 from simcore.measured.records import Record, load_records
 from simcore.units import format_bytes, parse_bytes, parse_rate, parse_time
-from views import pieces as broadcast
-from views import pieces_chart, scaling_rows, winners_chart
-from views import scaling as curves
-from views import winners as winners_map
 from views.line_styles import legend_html
-from views.lines import LINES, NODE_GPUS
-from views.pieces import Pieces
 from views.race import FRAME_FACTOR, Setting
-from views.scaling import AXES, Scaling
-from views.scaling_chart import chart
+from views.scaling import curves, pieces_chart, winners_chart
+from views.scaling import pieces as broadcast
+from views.scaling import rows as scaling_rows
+from views.scaling import winners as winners_map
+from views.scaling.chart import chart
+from views.scaling.curves import AXES, Scaling
+from views.scaling.lines import LINES, NODE_GPUS
+from views.scaling.pieces import Pieces
+from views.scaling.winners import PAIRS, Winners
 from views.snippet import map_snippet, pieces_snippet, scaling_snippet
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
-from views.winners import PAIRS, Winners
 
 MAX_GPUS, MAX_NODES = 32, 8
 VIEWS = ("curves", "map", "pieces")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from views.lines import INSIDE_LATENCY, INSIDE_RATE, NODE_GPUS, flags_for
-from views.pieces import Pieces
 from views.race import FRAME_FACTOR, Setting
-from views.scaling import Scaling
-from views.winners import Winners
+from views.scaling.curves import Scaling
+from views.scaling.lines import INSIDE_LATENCY, INSIDE_RATE, NODE_GPUS, flags_for
+from views.scaling.pieces import Pieces
+from views.scaling.winners import Winners
 
 Axes = Mapping[str, tuple[str, Sequence[float]]]  # a loop's variable: its axis and its places
 

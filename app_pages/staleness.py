@@ -17,7 +17,9 @@ from simcore.trace import Trace
 from simcore.units import format_time, parse_bytes, parse_rate, parse_time
 from views.export import traces_perfetto
 from views.snippet import staleness_snippet
-from views.staleness import (
+from views.staleness.chart import age_chart, legend_html, loss_chart
+from views.staleness.lanes import lanes_html, window_s
+from views.staleness.modes import (
     MODES,
     PROBLEMS,
     SCALINGS,
@@ -27,9 +29,7 @@ from views.staleness import (
     headline,
     loss_text,
 )
-from views.staleness_chart import age_chart, legend_html, loss_chart
-from views.staleness_lanes import lanes_html, window_s
-from views.staleness_numbers import export_rows, table_rows
+from views.staleness.numbers import export_rows, table_rows
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
 

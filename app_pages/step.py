@@ -16,12 +16,12 @@ from simcore.training.gpus import gpu_names
 from views.export import traces_perfetto
 from views.player import source_text
 from views.snippet import step_snippet
-from views.step import NAMES, ONE_SWITCH, StepChoice, refusal, run_step
-from views.step_chart import describe, lane_of, timeline_html
-from views.step_memory import describe as describe_memory
-from views.step_memory import fits_words, memory_header, memory_html, memory_rows
-from views.step_sweep import sentence, sweep, sweep_chart
-from views.step_tables import (
+from views.step.chart import describe, lane_of, timeline_html
+from views.step.memory import describe as describe_memory
+from views.step.memory import fits_words, memory_header, memory_html, memory_rows
+from views.step.runs import NAMES, ONE_SWITCH, StepChoice, refusal, run_step
+from views.step.sweep import sentence, sweep, sweep_chart
+from views.step.tables import (
     assumptions,
     bucket_header,
     bucket_note,
@@ -37,7 +37,7 @@ from views.step_tables import (
     timeline_header,
     timeline_rows,
 )
-from views.step_words import compute_words, headline, name_of, network_words
+from views.step.words import compute_words, headline, name_of, network_words
 from views.tables import csv_text
 from views.text import HTML_LANGUAGES, Text, load_text
 
@@ -56,8 +56,8 @@ _MOUNT = st.components.v2.component(
     "syncscope_step_picture",
     html='<div class="figure" tabindex="0" role="group" data-testid="figure">'
     '<div class="body"></div><p class="readout" aria-live="polite"></p></div>',
-    css=source_text("step.css"),
-    js=source_text("step.js"),
+    css=source_text("step/step.css"),
+    js=source_text("step/step.js"),
 )
 
 

@@ -20,7 +20,8 @@ from views.ghost import Ghost
 from views.player import PlayerLane, payload, poster_s
 from views.tables import markdown_table
 from views.text import Text, load_text
-from views.whatif import (
+from views.whatif.export import commands, whatif_snippet
+from views.whatif.troubles import (
     HUBS,
     LINES,
     NODE_LINES,
@@ -34,8 +35,7 @@ from views.whatif import (
     Uplink,
     what_if,
 )
-from views.whatif_export import commands, whatif_snippet
-from views.whatif_words import headline, reasons, table_header, table_rows
+from views.whatif.words import headline, reasons, table_header, table_rows
 
 SCENARIOS = ("straggler", "slow-link", "uplink", "half-duplex", "fan-in")
 SIZES = ("64KiB", "1MiB", "8MiB", "25MiB", "100MiB", "1GiB")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.browser import download
-from views.step import StepChoice, run_step
-from views.step_words import time_words
+from views.step.runs import StepChoice, run_step
+from views.step.words import time_words
 
 pytestmark = pytest.mark.browser
 

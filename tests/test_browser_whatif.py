@@ -10,7 +10,7 @@ from simcore import parse_slow_link
 from simcore.units import format_time
 from tests.test_browser import read, scrub_to, wait_for
 from views.race import Setting, race
-from views.whatif import Base, Straggler, what_if
+from views.whatif.troubles import Base, Straggler, what_if
 
 pytestmark = pytest.mark.browser
 

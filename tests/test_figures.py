@@ -23,16 +23,16 @@ from tests.support import require
 from views import figure_words
 from views.figure_words import chinese_family, png, svg, writable
 from views.figures import all_ports, gantt, heat_map, pair_bytes, volumes
-from views.figures_scaling import pieces_curve, scaling_curves, winner_map
 from views.line_styles import COLOURS
-from views.pieces import Pieces
 from views.race import Setting
-from views.scaling import Scaling, place, stretches
-from views.scaling_rows import measured_points
+from views.scaling.curves import Scaling, place, stretches
+from views.scaling.figures import pieces_curve, scaling_curves, winner_map
+from views.scaling.pieces import Pieces
+from views.scaling.rows import measured_points
+from views.scaling.winners import Winners, cells, rows
+from views.scaling.winners_regions import bands
 from views.text import LANGUAGES, load_text
 from views.traffic import TrafficSetting, all_traffic
-from views.winners import Winners, cells, rows
-from views.winners_regions import bands
 
 MIB = 2**20
 CURVES = Scaling("gpus", ("ring", "ps", "double-tree"), Setting(4, 8 * MIB, 25e6))

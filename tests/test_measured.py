@@ -18,7 +18,19 @@ from simcore.measured.step_records import load_step_records
 from simcore.measured.validation import Validation
 from simcore.trace import Source
 from simcore.units import format_time
-from views.measured import (
+from views.measured.chart import BANDS, residuals, steps_chart
+from views.measured.files import MOST_BYTES, MOST_FILES, read_files
+from views.measured.overlay import AXES, Overlay, curves, networks, overlay_chart, places
+from views.measured.rows import (
+    cells_rows,
+    commands,
+    doubtful_lines,
+    export_json,
+    export_rows,
+    figures_rows,
+    plain,
+)
+from views.measured.sets import (
     RECORDS,
     Study,
     cell_of_record,
@@ -29,19 +41,7 @@ from views.measured import (
     percent,
     shipped,
 )
-from views.measured_chart import BANDS, residuals, steps_chart
-from views.measured_files import MOST_BYTES, MOST_FILES, read_files
-from views.measured_overlay import AXES, Overlay, curves, networks, overlay_chart, places
-from views.measured_rows import (
-    cells_rows,
-    commands,
-    doubtful_lines,
-    export_json,
-    export_rows,
-    figures_rows,
-    plain,
-)
-from views.measured_traces import lanes, pairs, words
+from views.measured.traces import lanes, pairs, words
 from views.player import payload
 from views.text import LANGUAGES, load_text
 

@@ -19,8 +19,8 @@ from simcore.measured.cells import Cell
 from simcore.measured.records import load_records
 from simcore.measured.validation import Validation
 from tests.test_app import open_page, player_data, words
-from views.measured import RECORDS, groups, headline, set_names, shipped
-from views.measured_files import read_files
+from views.measured.files import read_files
+from views.measured.sets import RECORDS, groups, headline, set_names, shipped
 from views.text import LANGUAGES, load_text
 
 ROOT = Path(__file__).parent.parent

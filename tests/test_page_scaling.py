@@ -22,12 +22,12 @@ from simcore.measured.records import load_records
 from simcore.units import format_time, parse_bytes, parse_rate, parse_time
 from tests.test_app import open_page, words
 from views.line_styles import COLOURS, DASHES, HATCHES, SHAPES, legend_html
-from views.lines import LINES as LINES_OF
-from views.lines import time_s
 from views.race import Setting
-from views.scaling import AXES, TIE, Scaling, headline, place, stretches
-from views.scaling_chart import chart
-from views.scaling_rows import export_rows, measured_points, table_rows
+from views.scaling.chart import chart
+from views.scaling.curves import AXES, TIE, Scaling, headline, place, stretches
+from views.scaling.lines import LINES as LINES_OF
+from views.scaling.lines import time_s
+from views.scaling.rows import export_rows, measured_points, table_rows
 from views.text import LANGUAGES, load_text
 
 LINES = LINES_OF["flat"]

@@ -19,13 +19,13 @@ from simcore.__main__ import main
 from simcore.units import parse_bytes, parse_rate, parse_time
 from tests.test_app import open_page, words
 from tests.test_exports import printed, snippet
-from views.lines import LINES, time_s
-from views.pieces import Pieces
 from views.race import Setting
-from views.scaling import Scaling, headline, place, stretches
+from views.scaling.curves import Scaling, headline, place, stretches
+from views.scaling.lines import LINES, time_s
+from views.scaling.pieces import Pieces
+from views.scaling.winners import PAIRS, Winners, cells, rows, table_rows
+from views.scaling.winners import headline as map_headline
 from views.text import LANGUAGES, load_text
-from views.winners import PAIRS, Winners, cells, rows, table_rows
-from views.winners import headline as map_headline
 
 MIB = 2**20
 BASE = Setting(8, 8 * MIB, parse_rate("25Gbit/s"), 20e-6)

@@ -27,10 +27,10 @@ from simcore.trace import Lane
 from simcore.training.learning import stability_limit
 from simcore.units import format_time
 from tests.test_app import ROOT, open_app, open_page, words
-from views.staleness import MODES, SCALINGS, StalenessSetting, all_modes, headline, loss_text
-from views.staleness_chart import COLOURS, DASHES, SHAPES, age_chart, loss_chart
-from views.staleness_lanes import lanes_html, window_s
-from views.staleness_numbers import export_rows, table_rows
+from views.staleness.chart import COLOURS, DASHES, SHAPES, age_chart, loss_chart
+from views.staleness.lanes import lanes_html, window_s
+from views.staleness.modes import MODES, SCALINGS, StalenessSetting, all_modes, headline, loss_text
+from views.staleness.numbers import export_rows, table_rows
 from views.text import LANGUAGES, load_text
 
 BASE = StalenessSetting(
@@ -204,7 +204,7 @@ def test_every_phrase_of_the_page_is_used():
     sources = "".join(
         (ROOT / file).read_text(encoding="utf-8")
         for file in (
-            *("app.py", "app_pages/staleness.py", "views/staleness.py"),
+            *("app.py", "app_pages/staleness.py", "views/staleness/modes.py"),
             *(f"views/staleness_{part}.py" for part in ("chart", "lanes", "numbers")),
         )
     )

@@ -24,14 +24,14 @@ from simcore.training.plan import Communicate
 from simcore.training.strategies import footprint, plan_step
 from simcore.units import format_time
 from tests.test_app import open_page, words
-from views.step import NAMES, ONE_SWITCH, StepChoice, impossible, refusal, run_step, work_of
-from views.step_chart import KINDS, bar_tip, lane_of, seen_apart, timeline_svg
-from views.step_memory import PARTS, fits_words, memory_svg, parts_of
-from views.step_rows import all_rows, busiest_rank, rank_rows, shown_from_s
-from views.step_shares import shares
-from views.step_svg import NARROW, SHEETS, WIDE
-from views.step_sweep import CAPS_MB, FLAT, busy_part, now_of, sentence, sweep, sweep_chart
-from views.step_tables import (
+from views.step.chart import KINDS, bar_tip, lane_of, seen_apart, timeline_svg
+from views.step.memory import PARTS, fits_words, memory_svg, parts_of
+from views.step.rows import all_rows, busiest_rank, rank_rows, shown_from_s
+from views.step.runs import NAMES, ONE_SWITCH, StepChoice, impossible, refusal, run_step, work_of
+from views.step.shares import shares
+from views.step.svg import NARROW, SHEETS, WIDE
+from views.step.sweep import CAPS_MB, FLAT, busy_part, now_of, sentence, sweep, sweep_chart
+from views.step.tables import (
     bucket_rows,
     commands,
     compare,
@@ -39,8 +39,8 @@ from views.step_tables import (
     sent_by_busiest,
     timeline_rows,
 )
-from views.step_tasks import TASK_KEYS, task_key
-from views.step_words import (
+from views.step.tasks import TASK_KEYS, task_key
+from views.step.words import (
     LARGE,
     SMALL,
     TIE,

@@ -18,7 +18,7 @@ from tests.test_app import open_page, player_data, player_json, words
 from tests.test_exports import printed
 from views.fork import fork
 from views.text import LANGUAGES, load_text
-from views.whatif import (
+from views.whatif.troubles import (
     LINES,
     NODE_LINES,
     Base,
@@ -29,7 +29,7 @@ from views.whatif import (
     Uplink,
     what_if,
 )
-from views.whatif_words import headline, why
+from views.whatif.words import headline, why
 
 EN, ZH = (load_text(language) for language in LANGUAGES)
 MIB = 2**20

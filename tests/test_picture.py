@@ -20,13 +20,13 @@ from PIL import Image, ImageSequence
 from simcore import ALGORITHMS, build_schedule, reference, simulate, uniform
 from simcore.units import parse_bytes
 from tests.support import require
-from views import picture_gif
 from views.lanes import hub_of, lane_of, lanes_of
-from views.picture import Picture, frame_svg
-from views.picture_gif import CHINESE_FONTS, chinese_font, race_gif
-from views.picture_lane import layout
-from views.picture_shapes import Line, Rect, Words
-from views.picture_state import Moves
+from views.pictures import gif as picture_gif
+from views.pictures.frame import Picture, frame_svg
+from views.pictures.gif import CHINESE_FONTS, chinese_font, race_gif
+from views.pictures.lane import layout
+from views.pictures.shapes import Line, Rect, Words
+from views.pictures.state import Moves
 from views.player import Mark, payload, player_script
 from views.race import Setting, race
 from views.text import LANGUAGES, load_text

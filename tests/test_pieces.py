@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from simcore.algorithms import build_schedule
 from simcore.engine import simulate
 from simcore.schedule import Collective
-from views.pieces import (
+from views.race import Setting
+from views.scaling.pieces import (
     FLAT,
     MOST,
     Pieces,
@@ -22,8 +23,7 @@ from views.pieces import (
     simulated_s,
     table_rows,
 )
-from views.pieces_chart import chart
-from views.race import Setting
+from views.scaling.pieces_chart import chart
 from views.text import LANGUAGES, load_text
 
 MIB = 2**20

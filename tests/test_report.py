@@ -15,8 +15,10 @@ import pytest
 from simcore.measured.cells import Cell
 from simcore.measured.validation import Validation
 from tests.test_validation import cell, validation
-from views import report
-from views.report_worst import anatomy
+from views.report.__main__ import main
+from views.report.blocks import markdown
+from views.report.contents import report
+from views.report.worst import anatomy
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CLUSTER = {"bandwidth": "200Mbit/s", "latency": "1ms"}
@@ -53,7 +55,7 @@ def folder(tmp_path_factory):
     tree = json.dumps({"instrument": instrument})
     (folder / "records" / f"{found.cells[2].stem}.json").write_text(tree, encoding="utf-8")
     (folder / "records" / f"{found.cells[0].stem}.json").write_text("[", encoding="utf-8")
-    assert report.main([str(folder)]) == 0
+    assert main([str(folder)]) == 0
     return folder
 
 
@@ -150,7 +152,7 @@ def test_the_csv_has_a_line_for_each_cell(folder):
 
 def test_figures_show_every_held_out_cell():
     pytest.importorskip("matplotlib", reason="pip install matplotlib")
-    from views.report_figures import errors_figure
+    from views.report.figures import errors_figure
 
     left, right = errors_figure(example()).axes
     shown = [
@@ -175,7 +177,7 @@ def test_without_matplotlib_the_rest_is_written(tmp_path):
     code = (
         "import sys, importlib.util as u; find = u.find_spec; sys.modules['matplotlib'] = None\n"
         "u.find_spec = lambda name, *a: None if name == 'matplotlib' else find(name, *a)\n"
-        "from views.report import main; sys.exit(main(sys.argv[1:]))"
+        "from views.report.__main__ import main; sys.exit(main(sys.argv[1:]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
@@ -194,12 +196,12 @@ def test_without_matplotlib_the_rest_is_written(tmp_path):
 
 
 def test_nothing_held_out_is_said():
-    text = report.markdown(report.report(validation(), {}, None))
+    text = markdown(report(validation(), {}, None))
     assert "No cell counts" in text
 
 
 def test_help_is_no_folder(capsys):
-    assert report.main(["--help"]) == 0
+    assert main(["--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: python -m views.report FOLDER\n")
 
 
@@ -209,7 +211,7 @@ def test_a_folder_without_a_whole_validation_is_one_line_and_status_2(tmp_path, 
         raw = text.encode("utf-8", "surrogateescape")
         (tmp_path / "validation.json").write_bytes(raw)
     before = set(tmp_path.iterdir())
-    assert report.main([str(tmp_path)]) == 2
+    assert main([str(tmp_path)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert len(said.err.splitlines()) == 1
@@ -219,6 +221,4 @@ def test_a_folder_without_a_whole_validation_is_one_line_and_status_2(tmp_path, 
 
 def test_a_cell_without_a_cluster_or_record_is_still_reported():
     lone = validation(Cell("collective", "ring", "replayed", 4, 8, None, {}, (), 1.0, 2.0))
-    assert (
-        "spread" not in report.markdown(report.report(lone, {}, None)).split("worst cells")[1][:300]
-    )
+    assert "spread" not in markdown(report(lone, {}, None)).split("worst cells")[1][:300]

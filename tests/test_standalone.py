@@ -12,7 +12,7 @@ import pytest
 from simcore.units import format_time
 from tests.offline import check_counters, moment, opened, scrub_to
 from views.lanes import lanes_of
-from views.picture import frame_svg
+from views.pictures.frame import frame_svg
 from views.player import payload, player_script, poster_s
 from views.race import Setting, race
 from views.standalone import html_page

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from simcore.algorithms import build_schedule
 from simcore.cluster import Level, even_groups, uniform
 from simcore.engine import simulate
-from views.lines import LINES, NODE_GPUS, bound_s, flags_for, time_s
 from views.race import FRAME_FACTOR, Setting
-from views.scaling import TIE, stretches
-from views.text import LANGUAGES, load_text
-from views.winners import (
+from views.scaling.curves import TIE, stretches
+from views.scaling.lines import LINES, NODE_GPUS, bound_s, flags_for, time_s
+from views.scaling.winners import (
     FINEST,
     PAIRS,
     Winners,
@@ -30,8 +29,9 @@ from views.winners import (
     table_header,
     table_rows,
 )
-from views.winners_chart import chart
-from views.winners_regions import bands, roomiest
+from views.scaling.winners_chart import chart
+from views.scaling.winners_regions import bands, roomiest
+from views.text import LANGUAGES, load_text
 
 MIB = 2**20
 BASE = Setting(8, 8 * MIB, 3.125e9, 20e-6)

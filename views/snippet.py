@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 
-from views.pieces import Pieces
 from views.race import Setting
 from views.ring import RingSetting
-from views.scaling import Scaling
-from views.staleness import StalenessSetting
-from views.step import StepChoice
+from views.scaling.curves import Scaling
+from views.scaling.pieces import Pieces
+from views.scaling.winners import Winners
+from views.staleness.modes import StalenessSetting
+from views.step.runs import StepChoice
 from views.traffic import TrafficSetting
-from views.winners import Winners
 
 
 def race_snippet(setting: Setting, changes: tuple[str, ...] = ()) -> str:
@@ -76,7 +76,7 @@ def scaling_snippet(scaling: Scaling) -> str:
     return f"""\
 from simcore.units import format_time
 from views.race import Setting
-from views.scaling import Scaling, place, stretches
+from views.scaling.curves import Scaling, place, stretches
 
 scaling = {spelt(scaling)}
 for x in scaling.xs:
@@ -91,7 +91,7 @@ def staleness_snippet(setting: StalenessSetting) -> str:
     """Each mode's time, the mean age of its gradients, and the loss at the end."""
     return f"""\
 from simcore.units import format_time
-from views.staleness import StalenessSetting, all_modes, loss_text
+from views.staleness.modes import StalenessSetting, all_modes, loss_text
 
 setting = {spelt(setting)}
 for mode in all_modes(setting):
@@ -105,7 +105,7 @@ def step_snippet(choice: StepChoice) -> str:
     """The step's time and how much of it is not computing, for both strategies."""
     return f"""\
 from simcore.units import format_time
-from views.step import StepChoice, run_step
+from views.step.runs import StepChoice, run_step
 
 choice = {spelt(choice)}
 for name in (choice.first, choice.second):
@@ -118,9 +118,9 @@ def map_snippet(winners: Winners) -> str:
     """The fastest at places of the map, and where it changes along each row."""
     return f"""\
 from views.race import Setting
-from views.scaling import place
+from views.scaling.curves import place
 from views.text import load_text
-from views.winners import Winners, cells, rows, table_rows
+from views.scaling.winners import Winners, cells, rows, table_rows
 
 winners = {spelt(winners)}
 for row in table_rows(winners, cells(winners), load_text("en")):
@@ -135,7 +135,7 @@ def pieces_snippet(pieces: Pieces) -> str:
     """The simulated time of one piece, of the best number of them, and of the most."""
     return f"""\
 from simcore.units import format_time
-from views.pieces import Pieces, simulated_s
+from views.scaling.pieces import Pieces, simulated_s
 from views.race import Setting
 
 pieces = {spelt(pieces)}

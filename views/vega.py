@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from views.scaling import place
+from views.scaling.curves import place
 
 _TIME_LABEL = (
     "datum.value >= 1 ? format(datum.value, '~r') + ' s' : "

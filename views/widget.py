@@ -10,7 +10,7 @@ import traitlets
 
 from simcore.reference import Buffers
 from views.lanes import Shown, lanes_of, with_phases
-from views.picture import Picture, frame_svg
+from views.pictures.frame import Picture, frame_svg
 from views.player import payload, player_script, poster_s, source_text
 from views.text import load_text
 

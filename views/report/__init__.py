@@ -1,0 +1,1 @@
+"""The report of a validation: Markdown, HTML, figures and CSV. ``python -m views.report DIR``."""

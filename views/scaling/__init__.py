@@ -1,0 +1,1 @@
+"""*Scaling*: curves along one axis, the map of winners, and pieces of a broadcast."""

@@ -1,0 +1,1 @@
+"""*Async and staleness*: three kinds of server on one problem, in numbers, charts and lanes."""

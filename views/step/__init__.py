@@ -1,0 +1,1 @@
+"""*One training step*: its runs, pictures, tables, sweep and sentences."""
