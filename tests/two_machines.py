@@ -15,6 +15,7 @@ from pyroute2 import IPRoute
 from real_gpu.network.shaped import leave_network
 
 PORT = "29577"
+SENT = "bytes sent by this machine:"
 
 
 def machine(number: int, each: str, command: list[str]) -> None:
@@ -35,7 +36,8 @@ def machine(number: int, each: str, command: list[str]) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
     done = subprocess.run([*torchrun, *agent, *meet, "-m", "real_gpu", *command], check=False)
     counters = Path("/proc/self/net/dev").read_text(encoding="ascii").partition(f"wire{number}:")[2]
-    print(counters.split()[8])  # noqa: T201  # bytes sent
+    print(SENT, counters.split()[8], flush=True)  # noqa: T201
+    sys.stdin.read()  # with the first of the two machines the wire goes, and the other's counters
     sys.exit(done.returncode)
 
 
@@ -65,10 +67,21 @@ def main(each: str, command: list[str]) -> int:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-    said = [process.communicate()[0].splitlines() for process in machines]
+    said = [said_by(process) for process in machines]
+    for process in machines:
+        process.communicate()
     print(*said[0][:-1], *said[1][:-1], sep="\n")  # noqa: T201
-    print([int(lines[-1]) for lines in said])  # noqa: T201
+    print([int(lines[-1].removeprefix(SENT)) for lines in said])  # noqa: T201
     return max(process.returncode for process in machines)
+
+
+def said_by(process: subprocess.Popen[str]) -> list[str]:
+    """All lines up to the one with the bytes sent."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not (lines and lines[-1].startswith(SENT)) and (line := process.stdout.readline()):
+        lines.append(line.rstrip("\n"))
+    return lines
 
 
 if __name__ == "__main__":
