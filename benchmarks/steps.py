@@ -21,6 +21,8 @@ RUNS = 1 if "--quick" in sys.argv else 5
 
 LARGE = ["--model", "gpt2-xl", "--gpus", "1024", "--bandwidth", "25GB/s", "--latency", "5us"]
 LARGE += ["--gpu", "A100 80GB", "--json"]
+NODES = ["--model", "gpt2-xl", "--gpus", "1024", "--cluster", "dgx-a100", "--gpu", "A100 80GB"]
+FEW_NODES = [*("64" if text == "1024" else text for text in NODES), "--gpus-per-node", "8"]
 SMALL = ["8" if text == "1024" else text for text in LARGE]
 SWEEP = """
 import itertools
@@ -44,6 +46,8 @@ CASES = {
     "the same, fsdp": [*COMMAND, "step", "fsdp", *LARGE],
     "the same, zero-redundancy-optimizer": [*COMMAND, "step", "zero-redundancy-optimizer", *LARGE],
     "the same, ps": [*COMMAND, "step", "ps", *LARGE],
+    "the same, ddp on nodes of 8 (dgx-a100)": [*COMMAND, "step", "ddp", *NODES],
+    "compare, GPT-2 1.5B on 8 nodes of 8": [*COMMAND, "compare", *FEW_NODES],
     "step byteps, GPT-2 1.5B on 8 GPUs": [*COMMAND, "step", "byteps", *SMALL],
     "compare, GPT-2 1.5B on 8 GPUs": [*COMMAND, "compare", *SMALL],
     "compare, ResNet-50 on 8 GPUs": [

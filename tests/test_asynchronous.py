@@ -51,6 +51,54 @@ def runs(draw, jitter: bool = False):
     }
 
 
+# -- a server that does not wait for the last -----------------------------------------------------
+
+
+def test_with_backups_a_round_does_not_wait_for_the_straggler():
+    """Nothing takes time but computing: rounds of 1 s beside a worker that needs 9.5 s."""
+    common = (uniform(4, 1e18), [1, 1, 9.5], 1, 1)
+    waits = run_asynchronous(*common, 30, 0, servers=1)
+    goes_on = run_asynchronous(*common, 30, 0, servers=1, backups=1)
+    assert waits.time_s == pytest.approx(10 * 9.5)
+    assert goes_on.time_s == pytest.approx(15)
+    assert goes_on.dropped.tolist() == [0, 0, 1]  # of round 0, which came in round 9
+    assert goes_on.parts.tolist() == [0.5, 0.5, 0]
+    assert waits.dropped.tolist() == [0, 0, 0]
+    assert waits.parts.tolist() == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+@pytest.mark.parametrize("backups", [1, 2, 3])
+def test_a_round_has_the_first_gradients_of_different_workers_and_none_is_stale(backups, servers):
+    run = run_asynchronous(
+        *(uniform(4 + servers, 1e6, 1e-3), 1.0, 10**5, 10**5, 40 * (4 - backups), 0),
+        servers=servers,
+        jitter=0.5,
+        backups=backups,
+        apply_s=1e-3,
+    )
+    assert (run.updates.staleness == 0).all()
+    assert run.updates.version.tolist() == [r for r in range(40) for _ in range(4 - backups)]
+    for number in range(40):
+        of_round = run.updates.worker[run.updates.version == number]
+        assert len(set(of_round.tolist())) == 4 - backups
+    assert (np.diff(run.updates.applied_s) >= 0).all()
+    assert run.dropped.sum() > 0
+    for worker in range(4):  # what was not applied was dropped, perhaps after the last of these
+        clocks = run.updates.clock[run.updates.worker == worker]
+        assert (np.diff(clocks) >= 1).all()
+        assert clocks[-1] + 1 - len(clocks) <= run.dropped[worker]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"backups": 3}, {"backups": -1}, {"bound": None}, {"bound": 2}, {"prefetch": True}]
+)
+def test_backups_are_for_the_synchronous_server_and_leave_somebody(wrong):
+    asked = {"bound": 0, "backups": 1, "servers": 1} | wrong
+    with pytest.raises(ValueError, match="backups"):
+        run_asynchronous(uniform(4, 1e6), 1.0, 1, 1, 10, **asked)
+
+
 # -- the synchronous one is the schedule ---------------------------------------------------------
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,17 +15,8 @@ from simcore.training.buckets import MIB, Bucket, DdpOptions, buckets
 from simcore.training.catalogue import catalogue_names, catalogue_workload
 from simcore.training.model import Parameter, Workload
 from tests.ddp_support import linears, parameters, real_buckets, resnet18, torch_or_skip
+from tests.reducers import MODES, digest, record_of
 
-MODES = [
-    {},
-    {"bucket_cap_mb": 25},
-    {"bucket_cap_mb": 1.5},
-    {"bucket_cap_mb": 0},
-    {"static_graph": True},
-    {"static_graph": True, "bucket_cap_mb": 2},
-    {"find_unused_parameters": True},
-    {"find_unused_parameters": True, "bucket_cap_mb": 3},
-]
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -193,18 +185,28 @@ def test_a_real_reducer_launches_these_buckets(name, mode):
         assert [(b.indices, b.nbytes) for b in ours] == launched, f"iteration {iteration}"
 
 
-# Outside the suite, four gigabytes and some minutes, all modes of all models up to GPT-2 355M:
-# SYNCSCOPE_REDUCER_UP_TO=400e6 pytest tests/test_buckets.py -k known_models
-LARGEST = float(os.environ.get("SYNCSCOPE_REDUCER_UP_TO", "30e6"))
-KNOWN = [n for n in catalogue_names() if catalogue_workload(n).elements <= LARGEST]
+RECORD = json.loads(
+    Path(__file__).parent.parent.joinpath("docs/reports/reducer.json").read_text(encoding="utf-8")
+)
+UP_TO_355M = [n for n in catalogue_names() if catalogue_workload(n).elements < 360e6]
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_real_reducer_launches_the_buckets_of_known_models(name):
-    torch_or_skip()
+def test_the_record_has_every_known_model_up_to_355_million_parameters():
+    assert list(RECORD["models"]) == UP_TO_355M
+    assert "gpt2-medium" in UP_TO_355M
+
+
+@pytest.mark.parametrize("name", UP_TO_355M)
+def test_a_real_reducer_launched_the_buckets_of_known_models(name):
+    """In every mode; the record is of a run (``tests/reducers.py``) that is too long to repeat."""
     model = catalogue_workload(name)
-    for mode in MODES if LARGEST > 30e6 else MODES[:1]:
-        real = real_buckets(model, 3, gradient_as_bucket_view=True, **mode)
-        for iteration, launched in enumerate(real):
-            ours = buckets(model, DdpOptions(**mode), iteration)
-            assert [(b.indices, b.nbytes) for b in ours] == launched, (mode, iteration)
+    assert [row["mode"] for row in RECORD["models"][name]] == MODES
+    for row in RECORD["models"][name]:
+        for number, launched in enumerate(row["iterations"]):
+            ours = buckets(model, DdpOptions(**row["mode"]), number)
+            assert digest([(b.indices, b.nbytes) for b in ours]) == launched, (row["mode"], number)
+
+
+def test_the_record_is_what_a_real_reducer_does():
+    torch_or_skip()
+    assert record_of("resnet18", MODES[:1]) == RECORD["models"]["resnet18"][:1]

@@ -159,7 +159,7 @@ INCEPTION = {1: 22.30, 2: 45.05, 4: 46.61, 8: 48.0}
 def forward_only_images_per_s(n, servers, rate):
     """Assumed: 95.3 MB in 24 equal layers; a layer computes when its variables are there."""
     layers, alone_s, nbytes = 24, 32 / INCEPTION[1], 95_300_000
-    shares = {n + k: 1 / servers for k in range(servers)}
+    shares = tuple((n + k, 1 / servers) for k in range(servers))
     tasks = []
     for k in range(layers):
         name = f"variables {k}"

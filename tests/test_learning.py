@@ -169,6 +169,28 @@ def test_dividing_by_workers_or_staleness_keeps_a_run_that_would_diverge():
         train(problem, run, 1.0, "worker")
 
 
+def test_a_sum_of_gradients_is_their_mean_at_as_many_times_the_learning_rate():
+    problem, run = LeastSquares(), equal_workers(8, 800, bound=0)
+    mean, summed = train(problem, run, 0.8), train(problem, run, 0.1, aggregation="sum")
+    np.testing.assert_allclose(summed.loss, mean.loss, rtol=1e-9)
+    assert not mean.diverged
+    assert train(problem, run, 0.8, aggregation="sum").diverged
+    with pytest.raises(ValueError, match="unknown aggregation 'max'; accepted: mean, sum"):
+        train(problem, run, 0.1, aggregation="max")
+
+
+def test_rounds_of_the_first_gradients_are_steps_of_their_mean():
+    """One of four is a backup: 30 rounds of 3, each a step along the mean of three gradients."""
+    problem = LeastSquares(batch=0)  # all gradients of a round are equal
+    run = run_asynchronous(uniform(5, 1e9), [1, 1, 1, 7.3], 4, 4, 90, 0, servers=1, backups=1)
+    curve = train(problem, run, 0.5)
+    assert curve.gradients.tolist() == list(range(0, 91, 3))
+    x = problem.start
+    for _ in range(30):
+        x = x - 0.5 * problem.gradient(x, 0)
+    np.testing.assert_allclose(curve.x, x)
+
+
 def test_a_classifier_gets_worse_too_when_gradients_are_stale_and_steps_are_large():
     problem = Softmax(seed=1)
     run = equal_workers(12, 960)

@@ -14,7 +14,7 @@ from itertools import pairwise, product
 import pytest
 
 from app_pages.race import LATENCIES
-from app_pages.step import BATCHES, CAPS, RATES, SLOWER, build, build_wider
+from app_pages.step import BATCHES, CAPS, LAUNCHES, RATES, SLOWER, build, build_wider
 from simcore.__main__ import main
 from simcore.cluster_file import presets
 from simcore.training.buckets import buckets
@@ -22,7 +22,7 @@ from simcore.training.catalogue import catalogue_names
 from simcore.training.gpus import gpu_names
 from simcore.training.plan import Communicate
 from simcore.training.strategies import footprint, plan_step
-from simcore.units import format_time
+from simcore.units import format_time, parse_time
 from tests.test_app import open_page, words
 from views.step.chart import KINDS, bar_tip, lane_of, seen_apart, timeline_svg
 from views.step.memory import PARTS, fits_words, memory_svg, parts_of
@@ -201,7 +201,7 @@ def test_the_sentence_says_what_the_runs_say(language, choice, pair):
             assert time_words(result.exposed_communication_s) in told
     part = fast.exposed_communication_s / fast.time_s
     filled = f"{(1 - part) * 100:.3g}"
-    assert re.search(rf"{re.escape(filled)} ?%", told)
+    assert re.search(rf"{re.escape(filled)}[ \u00a0]?%", told)
     if language == "en":
         assert ("The network is not what limits" in told) == (part < SMALL)
         assert ("The network limits" in told) == (part > LARGE)
@@ -230,7 +230,7 @@ def test_the_reason_is_the_largest_part_of_what_is_exposed():
     assert f"{EN(f'step.why.{main}')} ({time_words(parts[main])})" in told
     gloo = replace(DEFAULT, backend="gloo", gpus=8)
     told = headline(gloo, [run_step(gloo, name) for name in ("ddp", "dp")], EN)
-    assert "sending the model to 7 peers one after another" in told
+    assert "GPU 0 sending the model to the other 7, one after another" in told
     assert "none of it overlaps with computing" in told
     fast = replace(DEFAULT, rate="3600Gbit/s", latency="0us")
     told = headline(fast, [run_step(fast, name) for name in ("ddp", "zero1")], EN)
@@ -460,6 +460,20 @@ def test_every_choice_is_in_the_address():
         assert app.query_params[key] in (value, [value])
 
 
+def test_replicas_launches_have_a_control_where_dataparallel_is_drawn():
+    app = open_page("step", launch="10ms")
+    assert not app.exception
+    assert not app.info
+    results = [run_step(replace(DEFAULT, launch="10ms"), name) for name in ("ddp", "dp")]
+    assert headline(DEFAULT, results, EN) in words(app)
+    plain = run_step(DEFAULT, "dp")
+    assert results[1].time_s > plain.time_s + 0.029  # three replicas after GPU 0's
+    assert [box for box in app.selectbox if box.label == EN("step.launch")]
+    without = open_page("step", b="fsdp")
+    assert not [box for box in without.selectbox if box.label == EN("step.launch")]
+    assert parse_time(LAUNCHES[0]) == 0
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -490,7 +504,7 @@ def test_a_known_machine_brings_its_own_rate():
 
 
 def test_choices_are_the_cores_own():
-    for options in (RATES, LATENCIES, CAPS, BATCHES, SLOWER):
+    for options in (RATES, LATENCIES, CAPS, BATCHES, SLOWER, LAUNCHES):
         assert len(set(options)) == len(options)
     for model, gpu in zip(catalogue_names(), gpu_names(), strict=False):
         assert StepChoice(model, gpu, 1, 2).reached[1].typical > 0
@@ -508,6 +522,7 @@ def test_choices_are_the_cores_own():
         replace(DEFAULT, network="dgx-a100", gpus=16, first="hsdp", second="zero2"),
         replace(DEFAULT, backend="gloo", overlap_percent=35, slower=1.5, cap_mb=10.0),
         replace(DEFAULT, accumulate=3, first="local-sgd", second="ps-dedicated"),
+        replace(DEFAULT, launch="10ms"),
     ],
 )
 def test_files_and_commands_reproduce_the_page(choice, capsys):

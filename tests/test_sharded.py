@@ -130,6 +130,106 @@ def test_torchs_own_counter_agrees(torch):
     }
 
 
+def model_of(root, units):
+    """Each unit of it adds the sums of its used parameters to what it is given."""
+    import torch
+
+    class Unit(torch.nn.Module):
+        def __init__(self, parameters):
+            super().__init__()
+            self.used = [not p.name.startswith("unused") for p in parameters]
+            zeros = [torch.zeros(p.shape, dtype=getattr(torch, p.dtype)) for p in parameters]
+            made = [
+                torch.nn.Parameter(z, p.trainable) for z, p in zip(zeros, parameters, strict=True)
+            ]
+            self.made = torch.nn.ParameterList(made)
+
+        def forward(self, x):
+            for parameter, used in zip(self.made, self.used, strict=True):
+                x = x + parameter.float().sum() if used else x
+            return x
+
+    class Model(Unit):
+        def __init__(self):
+            super().__init__(root)
+            self.units = torch.nn.ModuleList(map(Unit, units))
+
+        def forward(self, x):
+            x = super().forward(x)
+            for unit in self.units:
+                x = unit(x)
+            return x
+
+    return Model()
+
+
+def p(rows, dtype="float32", *, unused=False, frozen=False):
+    return Parameter(f"{'unused' * unused}{rows}", (rows, 2), dtype, trainable=not frozen)
+
+
+A, B, C = [p(8), p(3)], [p(12)], [p(17)]
+PARTLY = {
+    "all trained": ([p(4)], [A, B, C]),
+    "no root": ([], [A, B, C]),
+    "nothing but a root": ([p(4), p(9)], []),
+    "frozen root": ([p(4, frozen=True)], [A, B, C]),
+    "first units frozen": ([p(4)], [[p(8, frozen=True)], [p(12, frozen=True)], C]),
+    "root and first units frozen": (
+        *([p(4, frozen=True)], [[p(8, frozen=True)], [p(12, frozen=True)], C, B]),
+    ),
+    "no root, three frozen": ([], [[p(k, frozen=True)] for k in (8, 12, 16)] + [B, C]),
+    "frozen in between": ([p(4)], [A, [p(12, frozen=True)], C]),
+    "last unit frozen": ([p(4)], [A, B, [p(17, frozen=True)]]),
+    "frozen in a unit": ([p(4)], [[p(8), p(9, frozen=True)], [p(5, frozen=True), p(7)]]),
+    "unused unit": ([p(4)], [A, [p(12, unused=True)], C]),
+    "unused in a unit": ([p(4)], [[p(8), p(9, unused=True)], C]),
+    "another type, frozen": ([p(4)], [[p(8, "float16"), p(9, frozen=True)], C]),
+    "a unit of another type": ([p(4)], [[p(8, "float16"), p(5, "float16")], C]),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PARTLY)
+def test_frozen_unused_and_mixed(torch, name):
+    from torch.distributed.fsdp import fully_shard
+
+    from tests.torch_calls import Calls
+
+    root, units = PARTLY[name]
+    unused = [q.name for part in (root, *units) for q in part if q.name.startswith("unused")]
+    for n, replicas, reshard in (
+        (4, 1, True),
+        (4, 1, False),
+        (4, 2, True),
+        (4, 4, True),
+        (1, 1, True),
+    ):
+        with fake_group(n):
+            shape, names = (
+                ((n,), ("s",)) if replicas == 1 else ((replicas, n // replicas), ("r", "s"))
+            )
+            mesh = torch.distributed.init_device_mesh("cpu", shape, mesh_dim_names=names)
+            model = model_of(root, units)
+            for unit in model.units:
+                fully_shard(unit, mesh=mesh, reshard_after_forward=reshard)
+            fully_shard(model, mesh=mesh)
+            calls = Calls()
+            with calls:
+                model(torch.zeros(2)).sum().backward()
+        expected = fsdp(units, n, root=root, reshard=reshard, replicas=replicas, unused=unused)
+        assert calls.take() == plain(expected), (n, replicas, reshard)
+
+
+def test_torch_refuses_to_train_two_types_in_a_unit(torch):
+    from torch.distributed.fsdp import fully_shard
+
+    with fake_group(4):
+        model = model_of([p(4), p(5, "float16")], [])
+        fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (4,)))
+        with pytest.raises(AssertionError, match="uniform original parameter dtype"):
+            model(torch.zeros(2))
+
+
 def test_volumes_are_three_two_and_less_between_nodes():
     layer = [Parameter("weight", (64, 64))]
     model_bytes = 4 * layer[0].nbytes
@@ -155,7 +255,6 @@ def test_padding_of_the_first_dimension():
     ("settings", "message"),
     [
         ({"replicas": 3}, "8 GPUs cannot hold 3 equal replicas"),
-        ({"replicas": 8}, "8 GPUs with 8 replicas leave nothing to shard"),
         ({"reshard": 3}, "reshard must be true, false or a factor of 8, got 3"),
         ({"gather_dtype": "bf16"}, "unknown dtype 'bf16'; did you mean 'bfloat16'"),
     ],
@@ -163,5 +262,8 @@ def test_padding_of_the_first_dimension():
 def test_nonsense_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         ours(**settings)
+    both = [Parameter("a", (8,)), Parameter("b", (8,), "float16")]
+    with pytest.raises(ValueError, match="unit 0 trains parameters of float16 and float32"):
+        fsdp([both], N)
     with pytest.raises(ValueError, match="'scale' is a scalar, which FSDP2 refuses"):
         fsdp([[Parameter("scale", ())]], N)

@@ -82,6 +82,10 @@ def test_what_is_refused():
     for field in ("gpus", "accumulate", "period", "partition_bytes"):
         with pytest.raises(ValueError, match=f"{field} must be at least 1, got 0"):
             Setting(WORK, **({"gpus": 2} | {field: 0}))
+    for silent in ({"arrival": ()}, {"parameters": (Parameter("w", (1,), trainable=False),)}):
+        work = Workload(**({"name": "w", "parameters": WORK.parameters} | silent))
+        with pytest.raises(ValueError, match="no gradient arrives in 'w', so there is no training"):
+            Setting(work, 2)
     with pytest.raises(ValueError, match="unknown all-reduce 'ps-dedicated'"):
         Setting(WORK, 2, algorithm="ps-dedicated")
 

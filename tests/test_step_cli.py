@@ -12,8 +12,11 @@ from simcore.__main__ import main
 from simcore.cluster import uniform
 from simcore.training.asynchronous import run_asynchronous
 from simcore.training.buckets import DdpOptions
+from simcore.training.memory import Optimizer
+from simcore.training.perform import perform
 from simcore.training.step import step
-from simcore.training.strategies import STRATEGIES, Setting
+from simcore.training.strategies import STRATEGIES, Setting, footprint, share_of_model
+from simcore.training.strategies.ddp import construction
 from simcore.training.workload import load_workload, to_json
 
 NAMES = [row.name for row in STRATEGIES]
@@ -148,13 +151,104 @@ def test_what_the_network_can_have_to_do_with_a_measured_step(capsys, measured, 
         ("dp", "--backend gloo", {"backend": "gloo"}),
         ("ps", "--servers 4", {"servers": 4}),
         ("ps", "--not-pipelined", {"pipelined": False}),
+        ("dp", "--total-batch 5", {"total_batch": 5}),
+        (
+            "ddp",
+            "--gradient-as-bucket-view",
+            {"options": DdpOptions(gradient_as_bucket_view=True)},
+        ),
+        ("ddp", "--no-broadcast-buffers", {"options": DdpOptions(broadcast_buffers=False)}),
+        ("ddp", "--optimizer-state sgd", {"state": Optimizer("sgd")}),
+        ("fsdp", "--optimizer-state momentum", {"state": Optimizer("momentum")}),
         ("local-sgd", "--period 2", {"period": 2}),
         ("hsdp", "--gpus-per-node 4", {"gpus_per_node": 4}),
     ],
 )
 def test_flags_reach_the_plan(capsys, name, flags, more):
     document = document_of(capsys, "step", name, *CASE, *flags.split())
-    assert document["time_s"] == step(name, Setting(WORK, 4, **more), uniform(4, 1.25e9)).time_s
+    result = step(name, Setting(WORK, 4, **more), uniform(4, 1.25e9))
+    assert document["time_s"] == result.time_s
+    assert document["peak_memory_bytes"] == [memory.total for memory in result.memory]
+    assert document["samples_per_s"] == result.samples_per_s
+
+
+def test_lower_precision_halves_what_is_sent_and_keeps_a_copy_in_float32(capsys):
+    plain, half = (
+        document_of(capsys, "step", "ddp", *CASE, *flags)
+        for flags in ([], ["--precision", "bfloat16", "--optimizer-state", "adam"])
+    )
+    gradients = 4 * 11_689_512
+    assert sum(bucket["bytes"] for bucket in half["buckets"]) == gradients // 2
+    # parameters, gradients and buckets half as large; the state three numbers instead of two
+    saved = plain["peak_memory_bytes"][0] - half["peak_memory_bytes"][0]
+    assert saved == 3 * gradients // 2 - gradients
+
+
+def test_a_small_batch_leaves_dataparallel_s_gpus_idle(capsys):
+    document = document_of(capsys, "step", "dp", *CASE, "--total-batch", "3")
+    assert document["samples_per_s"] == pytest.approx(3 / document["time_s"])
+    assert document["efficiency"] == pytest.approx(0.75 * 0.06 / document["time_s"])
+    assert [held == 0 for held in document["peak_memory_bytes"]] == [False] * 3 + [True]
+    assert document["sent_bytes"][3] == document["received_bytes"][3] == 0
+    assert main(["step", "dp", *CASE, "--total-batch", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "dp: resnet18, batch 3 on 4 GPUs" in out
+    assert "idle           1 of 4 GPUs: the batch leaves them no samples" in out
+
+
+def test_construction_is_told_once_and_only_where_a_model_is_wrapped(capsys):
+    document = document_of(capsys, "step", "ddp", *CASE, "--construction")
+    run = perform(construction(Setting(WORK, 4)), uniform(4, 1.25e9))
+    assert document["construction_s"] == run.time_s
+    assert document["construction_received_bytes"] == run.received_bytes.max()
+    assert main(["step", "ddp", *CASE, "--construction", "--no-broadcast-buffers"]) == 0
+    line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("construction"))
+    assert line.endswith("once, 46.76 MB to each GPU")
+    wraps = "accepted: with ddp, zero-redundancy-optimizer"
+    refused(
+        capsys, ["step", "fsdp", *CASE, "--construction"], "fsdp takes no --construction", wraps
+    )
+
+
+def test_a_join_block_s_extra_calls_are_counted(capsys):
+    """With buffers three: who is left, whose buffers, who reduces; then the last one's model."""
+    document = document_of(capsys, "step", "ddp", *CASE, "--join")
+    assert document["join_collectives"] == 3
+    model = WORK.parameter_bytes + WORK.buffer_bytes
+    assert document["join_end_wire_bytes"] == 3 * model + 2 * 3 * (4 + 8)
+    without = document_of(capsys, "step", "ddp", *CASE, "--join", "--no-broadcast-buffers")
+    assert without["join_collectives"] == 2
+    assert main(["step", "ddp", *CASE, "--join"]) == 0
+    assert "join           3 small all-reduces more in each iteration" in capsys.readouterr().out
+    refused(capsys, ["step", "zero1", *CASE, "--join"], "zero1 takes no --join")
+
+
+def test_a_sum_is_said_to_be_a_larger_learning_rate(capsys):
+    for name in ("ps", "ps-dedicated", "byteps"):
+        assert main(["step", name, *CASE, "--aggregation", "sum"]) == 0
+        assert "sum: a mean at 4 times the learning rate" in capsys.readouterr().out
+        assert main(["step", name, *CASE, "--aggregation", "mean"]) == 0
+        assert "learning rate" not in capsys.readouterr().out
+
+
+def test_groups_of_a_larger_job(capsys):
+    """Eight GPUs, two to split tensors, two stages: groups of two, a quarter of the model."""
+    where = ["--model", "resnet18", "--gpus", "8", "--bandwidth", "10Gbit/s", *TIMES]
+    parts = ["--tensor-parallel", "2", "--pipeline-parallel", "2"]
+    document = document_of(capsys, "step", "ddp", *where, *parts)
+    assert document["data_parallel_groups"] == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert document["gpus"] == 2
+    alone = step("ddp", Setting(share_of_model(WORK, 2, 2), 2), uniform(2, 1.25e9))
+    assert document["time_s"] == alone.time_s
+    assert document["sent_bytes_of_a_group"] == sum(document["sent_bytes"])
+    assert sum(document["sent_bytes"]) == pytest.approx(2 * WORK.gradient_bytes / 4, rel=2e-3)
+    assert main(["step", "ddp", *where, *parts]) == 0
+    assert "groups         4 of 2 GPUs: (0,2) (1,3) (4,6) (5,7); " in capsys.readouterr().out
+    refused(capsys, ["step", "dp", *where, *parts], "nn.DataParallel refuses", "device_ids[0]")
+    odd = ["--tensor-parallel", "3"]
+    refused(capsys, ["step", "ddp", *where, *odd], "multiples of 3")
+    clustered = ["--model", "resnet18", "--gpus", "8", "--cluster", "dgx-a100", *TIMES]
+    refused(capsys, ["step", "ddp", *clustered, *parts], "share a cluster's links", "--bandwidth")
 
 
 def test_times_of_the_network_reach_the_cluster(capsys):
@@ -169,9 +263,10 @@ def test_compare_lists_every_strategy_the_fastest_first(capsys):
     document = document_of(capsys, "compare", *CASE)
     rows, skipped = document["strategies"], document["skipped"]
     assert sorted([row["strategy"] for row in rows] + [row["strategy"] for row in skipped]) == (
-        sorted(NAMES)
+        sorted([*NAMES, "ps-async"])
     )
-    assert [row["strategy"] for row in skipped] == ["hsdp"]
+    assert [row["strategy"] for row in skipped] == ["hsdp", "ps-async"]
+    assert skipped[1]["reason"] == "has no one step; see step ps-async"
     assert "gpus_per_node must divide 4" in skipped[0]["reason"]
     times_s = [row["time_s"] for row in rows]
     assert times_s == sorted(times_s)
@@ -183,7 +278,8 @@ def test_compare_leaves_out_what_cannot_follow_the_overlap(capsys):
     document = document_of(capsys, "compare", *CASE, "--overlap", "0.5", "--gpus-per-node", "2")
     skipped = {row["strategy"]: row["reason"] for row in document["skipped"]}
     assert skipped["fsdp"] == "fsdp takes no --overlap"
-    assert {"dp", "fsdp", "hsdp", "local-sgd", "shard-grad-op", "zero3"} == set(skipped)
+    without = {"dp", "fsdp", "hsdp", "local-sgd", "ps-async", "shard-grad-op", "zero3"}
+    assert without == set(skipped)
 
 
 def test_compare_s_table(capsys):
@@ -191,9 +287,10 @@ def test_compare_s_table(capsys):
     lines = capsys.readouterr().out.splitlines()
     header = ["strategy", "step", "exposed", "samples/s", "efficiency"]
     assert lines[0].split()[:5] == header
-    assert len(lines) == 1 + len(NAMES) - 1 + 2
-    assert lines[-2] == "all times simulated; per step"
-    assert lines[-1].startswith("not compared: hsdp (")
+    assert len(lines) == 1 + len(NAMES) - 1 + 3
+    assert lines[-3] == "all times simulated; per step"
+    assert lines[-2].startswith("not compared: hsdp (")
+    assert lines[-1].startswith("not compared: ps-async (")
 
 
 # Traces.
@@ -266,6 +363,28 @@ def test_long_work_shows_how_far_it_is_on_a_terminal(capsys, monkeypatch, tmp_pa
     parts = [p.split("%")[0] for p in capsys.readouterr().err.split("simulating … ")[1:]]
     assert [int(part) for part in parts] == sorted(int(part) for part in parts)
     assert int(parts[-1]) > 70
+
+
+def test_compare_names_what_would_take_long_and_leaves_it_out(capsys):
+    case = ["--model", "gpt2-xl", "--gpus", "64", "--bandwidth", "25GB/s", *TIMES]
+    document = document_of(capsys, "compare", *case)
+    reasons = {row["strategy"]: row["reason"] for row in document["skipped"]}
+    assert reasons["byteps"] == "about 12,000,000 messages, some 16 min; step byteps simulates it"
+    assert set(reasons) == {"byteps", "hsdp", "ps-async"}
+
+
+def test_long_work_is_announced_and_too_long_work_refused(capsys, monkeypatch):
+    monkeypatch.setattr("simcore.commands.step.TELL_S", 0.0)
+    assert main(["step", "ps", *CASE, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "about 96 messages, some 1 min at the most; Ctrl-C ends it\n"
+    assert json.loads(captured.out)["strategy"] == "ps"
+    case = ["--model", "gpt2-xl", "--gpus", "1024", "--bandwidth", "25GB/s", *TIMES]
+    refused(
+        capsys,
+        ["step", "byteps", *case],
+        "about 3,100,000,000 messages, some 69 h; accepted: fewer GPUs",
+    )
 
 
 # Refusals.
@@ -376,6 +495,10 @@ FLAGS = {
     "pipelined": ["--not-pipelined"],
     "period": ["--period", "2"],
     "launch_per_replica_s": ["--launch-per-replica", "1ms"],
+    "total_batch": ["--total-batch", "5"],
+    "gradient_as_bucket_view": ["--gradient-as-bucket-view"],
+    "broadcast_buffers": ["--no-broadcast-buffers"],
+    "aggregation": ["--aggregation", "sum"],
 }
 
 
@@ -391,6 +514,27 @@ def test_a_flag_that_a_strategy_does_not_take_is_an_error(capsys, name):
         else:
             others = [row.name for row in STRATEGIES if field in row.takes]
             refused(capsys, arguments, f"{name} takes no {flags[0]}", ", ".join(others))
+
+
+@pytest.mark.parametrize("rows", ["fc.weight,1000x1000,1,2\nfc.bias,1000,0,0", "w,7x3,1,1"])
+def test_every_strategy_takes_a_model_without_numbered_layers(capsys, tmp_path, rows):
+    path = tmp_path / "flat.csv"
+    path.write_text(f"name,shape,forward_ms,backward_ms\n{rows}\n")
+    flags = ["--model", str(path), *WHERE]
+    found = document_of(capsys, "compare", *flags)
+    assert [row["strategy"] for row in found["skipped"]] == ["hsdp", "ps-async"]
+    by_name = {row["strategy"]: row for row in found["strategies"]}
+    assert set(by_name) == set(NAMES) - {"hsdp"}
+    for name in NAMES:
+        alone = document_of(capsys, "step", name, *flags, *own(name))
+        assert by_name.get(name, alone) == alone
+        assert min(alone["peak_memory_bytes"]) > 0
+
+
+def test_hsdp_s_table_has_a_line_for_each_unit(capsys):
+    assert main(["step", "hsdp", *CASE, "--gpus-per-node", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) - lines.index("bucket         ready         begins        ends") == 1 + 9
 
 
 def test_a_file_s_times_are_for_its_batch(capsys, tmp_path):
@@ -425,6 +569,48 @@ def test_the_asynchronous_server_s_document(capsys, flags):
     assert wanted < set(document)
     if bound == 0:
         assert document["staleness_largest"] == 0
+    # A server that is nobody's GPU holds the state; GPU 0 is then like the others.
+    held = footprint("ps-dedicated" if servers else "ps", Setting(WORK, 4))
+    assert document["peak_memory_bytes"] == [memory.total for memory in held]
+    assert document["part_of_gradients"] == run.parts.tolist()
+    assert document["dropped_gradients"] == [0] * 4
+
+
+def test_who_sits_beside_the_server_supplies_most_gradients(capsys):
+    beside, apart = (
+        document_of(capsys, "step", "ps-async", *CASE, *flags) for flags in ([], ["--servers", "1"])
+    )
+    assert beside["part_of_gradients"][0] > 0.5
+    assert apart["part_of_gradients"] == pytest.approx([0.25] * 4)
+    assert len(set(apart["peak_memory_bytes"][:4])) == 1
+    assert beside["peak_memory_bytes"][0] - beside["peak_memory_bytes"][1] == (
+        2 * WORK.gradient_bytes
+    )
+    assert main(["step", "ps-async", *CASE]) == 0
+    part = beside["part_of_gradients"]
+    said = f"gradients      {part[0]:.1%} of GPU 0 (beside the server), {part[1]:.1%} of each other"
+    assert said in capsys.readouterr().out
+
+
+def test_backup_workers_let_a_round_go_on_without_the_straggler(capsys):
+    fast = ["--model", "resnet18", "--gpus", "4", "--bandwidth", "1000Gbit/s", *TIMES]
+    slow = [*fast, "--slower", "3:9.5", "--bound", "0", "--servers", "1"]
+    waits, goes_on = (
+        document_of(capsys, "step", "ps-async", *slow, *flags)
+        for flags in ([], ["--backup-workers", "1"])
+    )
+    assert waits["time_s"] > 9.5 * 0.06
+    assert goes_on["time_s"] < 1.1 * 0.06
+    assert goes_on["compute_s"] == pytest.approx(0.06)
+    assert goes_on["samples_per_s"] == pytest.approx(3 / goes_on["time_s"])
+    assert goes_on["part_of_gradients"][3] == 0
+    assert goes_on["dropped_gradients"][:3] == [0, 0, 0]
+    assert goes_on["dropped_gradients"][3] >= 1
+    assert main(["step", "ps-async", *slow, "--backup-workers", "1", "--aggregation", "sum"]) == 0
+    out = capsys.readouterr().out
+    assert "synchronous, not waiting for 1" in out
+    assert "came too late and were dropped" in out
+    assert "sum: a mean at 3 times the learning rate" in out
 
 
 def test_a_slow_gpu_holds_up_a_bounded_server_and_not_a_free_one(capsys):
@@ -457,6 +643,13 @@ def test_the_asynchronous_server_for_people_and_as_a_trace(capsys, tmp_path):
         (["--measured", "1s"], "--measured"),
         (["--bound", "-1"], "'-1'"),
         (["--slower", "4:2"], "GPUs 0 to 3"),
+        (["--backup-workers", "1"], "--backup-workers alone; accepted: ps-async --bound 0"),
+        (["--bound", "0", "--backup-workers", "4"], "accepted are 0 to 3"),
+        (["--aggregation", "sum"], "--aggregation alone; accepted: ps-async --bound 0"),
+        (["--bound", "0", "--aggregation", "max"], "unknown aggregation 'max'"),
+        (["--construction"], "ps-async takes no --construction"),
+        (["--join"], "--join"),
+        (["--tensor-parallel", "2"], "--tensor-parallel"),
     ],
 )
 def test_what_the_asynchronous_server_refuses(capsys, flags, says):
@@ -469,6 +662,10 @@ def test_what_the_asynchronous_server_refuses(capsys, flags, says):
 def test_only_the_asynchronous_server_takes_a_bound(capsys):
     assert main(["step", "ddp", *CASE, "--bound", "2"]) == 2
     assert "ddp takes no --bound; accepted: with ps-async" in capsys.readouterr().err
+
+
+def test_only_the_asynchronous_server_takes_backup_workers(capsys):
+    refused(capsys, ["step", "ps", *CASE, "--backup-workers", "1"], "ps takes no --backup-workers")
 
 
 def test_a_misspelt_asynchronous_server_is_found(capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +13,7 @@ from simcore.cluster import uniform
 from simcore.schedule import Collective, Op
 from simcore.training import calls, sharded
 from simcore.training.buckets import DdpOptions
+from simcore.training.catalogue import catalogue_names, catalogue_workload
 from simcore.training.model import Parameter, Workload
 from simcore.training.perform import perform
 from simcore.training.plan import Communicate, Compute
@@ -22,10 +22,11 @@ from simcore.training.strategies import (
     STRATEGIES,
     Setting,
     data_parallel_groups,
+    footprint,
     plan_step,
     share_of_model,
 )
-from simcore.training.strategies.dp import coalesced, dp
+from simcore.training.strategies.dp import broadcast_chunks, dp, reduced_chunks
 from simcore.training.strategies.servers import byteps_split
 from simcore.training.strategies.sharded import units
 
@@ -119,26 +120,78 @@ def test_ddp_sends_what_torch_sends_in_the_same_order(mode, work):
     ]
 
 
-@pytest.mark.parametrize(("name", "reshard"), [("fsdp", True), ("shard-grad-op", False)])
-@pytest.mark.parametrize("gpus", [2, 4])
-def test_fsdp_sends_what_torch_sends(name, reshard, gpus):
-    parts = [[LAYERS[i] for i in members] for _, members in units(WORK)]
-    expected = sharded.fsdp(parts, gpus, reshard=reshard)
-    found = listed(plan_step(name, Setting(WORK, gpus)))
-    assert Counter(found) == Counter((call.kind, call.nbytes) for call in expected)
-    for which in ("all_gather", "reduce_scatter"):
-        assert [pair for pair in found if pair[0] == which] == [
-            (call.kind, call.nbytes) for call in expected if call.kind == which
-        ]
+FROZEN = replace(
+    WORK, name="frozen", parameters=tuple(replace(p, trainable=k > 3) for k, p in enumerate(LAYERS))
+)
+UNUSED = replace(WORK, name="unused", arrival=(11, 10, 8, 5, 4, 3, 2))
+ROOTED = (Parameter("embedding", (64, 8)), *LAYERS)
+WITH_ROOT = Workload("with root", ROOTED).with_compute(0.3, 0.6)
+FLAT = Workload("flat", (Parameter("w", (64, 8)), Parameter("b", (64,)))).with_compute(0.3, 0.6)
 
 
-def test_fsdp_keeps_the_root_s_parameters():
-    root = Parameter("embedding", (64, 8))
-    work = Workload("rooted", (root, *LAYERS)).with_compute(0.3, 0.6)
-    parts = [[LAYERS[i - 1] for i in members] for name, members in units(work) if name]
-    expected = sharded.fsdp(parts, 4, root=[root])
-    found = listed(plan_step("fsdp", Setting(work, 4)))
-    assert Counter(found) == Counter((call.kind, call.nbytes) for call in expected)
+@pytest.mark.parametrize(
+    "work", [WORK, MIXED, FROZEN, UNUSED, WITH_ROOT, FLAT], ids=lambda w: w.name
+)
+@pytest.mark.parametrize("name", ["fsdp", "shard-grad-op", "zero3", "hsdp"])
+def test_sharded_plans_send_what_torch_sends_in_the_same_order(name, work):
+    for gpus, accumulate in ((1, 1), (2, 1), (4, 2)):
+        setting = setting_for(name, work, gpus, accumulate=accumulate)
+        if name == "hsdp" and gpus == 1:
+            continue
+        replicas = gpus // 2 if name == "hsdp" else 1
+        of = dict(units(work))
+        root = [work.parameters[i] for i in of.pop("", ())]
+        layers = [[work.parameters[i] for i in members] for members in of.values()]
+        expected = sharded.fsdp(
+            *(layers, gpus),
+            root=root,
+            reshard=name != "shard-grad-op",
+            replicas=replicas,
+            unused=[p.name for k, p in enumerate(work.parameters) if k not in work.gradients],
+        )
+        groups = {"all_gather": replicas, "reduce_scatter": replicas, "all_reduce": 2}
+        wanted = [(c.kind, c.nbytes) for c in expected for _ in range(groups[c.kind])]
+        assert listed(plan_step(name, setting)) == wanted * accumulate
+
+
+LLAMA = 32000 * 2  # its embedding and its head
+ROOTS = {
+    "resnet18": (8, 64 * 3 * 49 + 2 * 64 + 1000 * 513),
+    "resnet50": (16, 64 * 3 * 49 + 2 * 64 + 1000 * 2049),
+    "resnet101": (33, 64 * 3 * 49 + 2 * 64 + 1000 * 2049),
+    "vgg16": (13 + 3, 0),
+    "vit-b-16": (12, 768 * (1 + 3 * 16**2 + 1 + 197 + 2) + 1000 * 769),
+    "bert-base": (12, 768 * (30522 + 512 + 2 + 2 + 2 * 769 + 2 + 2) + 30522 + 2),
+    "gpt2": (12, 768 * (50257 + 1024 + 2)),
+    "gpt2-medium": (24, 1024 * (50257 + 1024 + 2)),
+    "gpt2-large": (36, 1280 * (50257 + 1024 + 2)),
+    "gpt2-xl": (48, 1600 * (50257 + 1024 + 2)),
+    "tinyllama-1.1b": (22, 2048 * (LLAMA + 1)),
+    "llama-3.2-1b": (16, 2048 * (128256 + 1)),
+    "llama-7b": (32, 4096 * (LLAMA + 1)),
+}
+
+
+@pytest.mark.parametrize("model", catalogue_names())
+def test_units_are_the_blocks_and_the_root_is_the_rest(model):
+    """As many as the model has blocks; the root holds embeddings, the stem, the head."""
+    work, (blocks, rest) = catalogue_workload(model), ROOTS[model]
+    found = dict(units(work))
+    root = found.pop("", ())
+    assert len(found) == blocks
+    assert sum(work.parameters[i].elements for i in root) == rest
+    assert sorted([*root, *sum(found.values(), ())]) == list(range(len(work.parameters)))
+
+
+@pytest.mark.parametrize("name", ["fsdp", "zero3", "hsdp"])
+def test_a_gpu_has_room_for_what_it_gathers_whether_there_are_units_or_not(name):
+    one = Workload("one", (Parameter("h.0.w", (64, 8)),))
+    root = Workload("root and two of three", (ROOTED[0], *LAYERS[:3]))
+    for work, places in ((FLAT, (0, 1)), (one, (0,)), (root, (0, 2, 3))):
+        rows = [work.parameters[k] for k in places]
+        share = work.parameter_bytes // (2 if name == "hsdp" else N)
+        kept = footprint(name, setting_for(name, work))[0].parameters
+        assert kept == share + sum(p.nbytes for p in rows)
 
 
 @pytest.mark.parametrize("rate", [1e6, 1e9])
@@ -162,15 +215,37 @@ def test_fsdp_computes_with_what_it_gathered_and_gathers_one_unit_ahead(name, ra
                 assert run.ended_s[gather].max() < done_s[place - 1]
 
 
-def test_hsdp_shards_in_the_node_and_reduces_between():
-    parts = [[LAYERS[i] for i in members] for _, members in units(WORK)]
-    expected = sharded.fsdp(parts, 8, replicas=4)
-    found = listed(plan_step("hsdp", Setting(WORK, 8, gpus_per_node=2)))
-    groups = {"all_gather": 4, "reduce_scatter": 4, "all_reduce": 2}
-    wanted = Counter()
-    for call in expected:
-        wanted[call.kind, call.nbytes] += groups[call.kind]
-    assert Counter(found) == wanted
+def test_hsdp_in_nodes_of_one_gpu_all_reduces_and_in_one_node_is_fsdp():
+    alone = plan_step("hsdp", Setting(WORK, 4, gpus_per_node=1))
+    assert {kind(task) for task in communication(alone)} == {"all_reduce"}
+    assert sum(task.nbytes for task in communication(alone)) == WORK.gradient_bytes
+    whole = listed(plan_step("hsdp", Setting(WORK, 4, gpus_per_node=4)))
+    assert whole == listed(plan_step("fsdp", Setting(WORK, 4)))
+
+
+@pytest.mark.parametrize("inside", [1, 2])
+def test_hsdp_has_a_row_for_each_unit_not_for_each_node(inside):
+    setting = Setting(WORK, 8, gpus_per_node=inside, slower=(1.0,) * 7 + (3.0,))
+    rows = step("hsdp", setting, uniform(8, 1e8)).buckets
+    assert [row.nbytes for row in rows] == [p.nbytes for p in LAYERS[::-1]]
+    plan = plan_step("hsdp", setting)
+    run = perform(plan, uniform(8, 1e8))
+    made = [k for k, t in enumerate(plan.tasks) if t.label.startswith("backward")]
+    assert [row.ready_s for row in rows] == run.ended_s[made, 7].tolist()  # the slow GPU's
+
+
+def test_accumulating_in_shards_of_gradients_reduces_every_micro_batch():
+    """Who keeps less than all gradients sends after each micro-batch; who keeps all need not."""
+    for name in ("ddp", "zero1", "zero2", "zero3", "fsdp", "shard-grad-op", "hsdp"):
+        result = step(name, setting_for(name, accumulate=3), uniform(N, 1e9))
+        kept = result.memory[0].gradients
+        sent = sum(row.nbytes for row in result.buckets)
+        passes = 1 if kept == WORK.gradient_bytes else 3
+        assert sent == passes * WORK.gradient_bytes, name
+        assert (passes == 1) == (name in ("ddp", "zero1"))
+    plan = plan_step("zero2", Setting(WORK, N, accumulate=2))
+    labels = [task.label for task in plan.tasks]
+    assert labels.index("bucket 0") < labels.index("forward 2") < labels.index("optimizer")
 
 
 def test_zero_redundancy_optimizer_broadcasts_after_all_reducing():
@@ -318,16 +393,27 @@ def test_replicas_are_launched_one_after_another():
         assert late - plain == pytest.approx((n - 1) * 0.02)
 
 
-def test_data_parallel_closes_a_chunk_before_the_tensor_that_is_too_much():
-    assert coalesced([4 * MIB, 4 * MIB, 4 * MIB]) == [8 * MIB, 4 * MIB]
-    assert coalesced([10 * MIB, 1]) == [10 * MIB, 1]
-    assert coalesced([4 * MIB, 6 * MIB]) == [10 * MIB]
-    assert coalesced([11 * MIB, MIB, MIB]) == [11 * MIB, 2 * MIB]
-    assert coalesced([]) == []
-    sizes = [4 * MIB, 4 * MIB, 4 * MIB]
-    work = Workload("three", tuple(Parameter(str(i), (MIB,)) for i, _ in enumerate(sizes)))
-    sent = dp(Setting(work, 3, backend="gloo")).tasks[1]
-    assert np.diff(sent.bounds).tolist() == [8 * MIB, 8 * MIB, 4 * MIB, 4 * MIB]
+def of_sizes(*nbytes, dtype="uint8"):
+    return [Parameter(f"p{i}", (size,), dtype) for i, size in enumerate(nbytes)]
+
+
+def test_data_parallel_s_chunks():
+    """The model's close after the tensor that reaches 10 MiB, the gradients' before it would."""
+    for sizes, out, home in (
+        ([4, 4, 4], [12], [8, 4]),
+        ([10, 1], [10, 1], [10, 1]),
+        ([4, 6], [10], [10]),
+        ([11, 1, 1], [11, 2], [11, 2]),
+        ([], [], []),
+    ):
+        tensors = of_sizes(*(size * MIB for size in sizes))
+        assert [n // MIB for n in broadcast_chunks(tensors)] == out
+        assert [n // MIB for n in reduced_chunks(tensors)] == home
+    work = Workload("three", tuple(Parameter(str(i), (MIB,)) for i in range(3)), (LAYERS[0],))
+    of = {t.label: t for t in communication(dp(Setting(work, 3, backend="gloo")))}
+    sent, taken = of["send parameters"], of["reduce gradients"]
+    assert np.diff(sent.bounds).tolist() == [12 * MIB] * 2 + [LAYERS[0].nbytes] * 2
+    assert np.diff(taken.bounds).tolist() == [8 * MIB] * 2 + [4 * MIB] * 2
 
 
 # Parameter servers.
@@ -392,13 +478,26 @@ def test_servers_update_their_share_between_push_and_pull():
 
 
 SHARES = {"zero1": 4, "zero2": 4, "zero3": 4, "fsdp": 4, "shard-grad-op": 4, "hsdp": 2}
-SHARES |= {"zero-redundancy-optimizer": 4, "ddp": 1, "dp": 1}
+SHARES |= {"ddp": 1, "dp": 1}
 
 
 @pytest.mark.parametrize("name", SHARES)
 def test_the_optimizer_works_on_what_a_gpu_keeps(name):
     (update,) = (t for t in plan_step(name, setting_for(name)).tasks if t.label == "optimizer")
     assert update.seconds == pytest.approx(WORK.optimizer_s / SHARES[name])
+
+
+def test_an_owner_s_optimizer_works_on_whole_parameters():
+    shapes = {"a": (6,), "b": (3,), "c": (2,), "frozen": (40,)}
+    layers = tuple(Parameter(k, shape, trainable=k != "frozen") for k, shape in shapes.items())
+    work = Workload("w", layers).with_compute(1.0, 2.0, 11.0)
+    setting = Setting(work, 3, slower=(1.0, 1.0, 2.0))
+    (update,) = (
+        task
+        for task in plan_step("zero-redundancy-optimizer", setting).tasks
+        if task.label == "optimizer"
+    )
+    assert update.seconds == pytest.approx((0.0, 6.0, 10.0))  # rank 0 has the frozen one
 
 
 @given(st.integers(2, 40), st.data())
@@ -445,6 +544,7 @@ def test_a_group_moves_its_share_of_the_gradients():
 
 # Laws that every strategy keeps.
 
+UNORDERED = [{"find_unused_parameters": True}, {"static_graph": True}]
 sizes = st.integers(1, 40).map(lambda k: 60 * k)  # equal shares for up to six ranks
 
 
@@ -452,7 +552,13 @@ sizes = st.integers(1, 40).map(lambda k: 60 * k)  # equal shares for up to six r
 def workloads(draw):
     names = draw(st.integers(1, 5))
     parts = [Parameter(f"h.{k}.w", (draw(sizes), 2)) for k in range(names)]
-    work = Workload("drawn", tuple(parts), input_bytes=draw(st.sampled_from([0, 60])))
+    order = draw(st.permutations(range(names)))
+    arrival = draw(st.sampled_from([None, tuple(order), tuple(order[: names // 2 + 1])]))
+    frozen = arrival is not None and draw(st.booleans())
+    if frozen:  # what gets no gradient is frozen, or else unused
+        parts = [replace(p, trainable=k in arrival) for k, p in enumerate(parts)]
+    sent = draw(st.sampled_from([0, 60]))
+    work = Workload("drawn", tuple(parts), arrival=arrival, input_bytes=sent)
     forward_s, backward_s = draw(st.floats(0.01, 5)), draw(st.floats(0.01, 5))
     return work.with_compute(forward_s, backward_s, draw(st.sampled_from([0.0, 0.5])))
 
@@ -475,10 +581,16 @@ def cases(draw, names=tuple(NAMES), most=6):
         more["iteration"] = draw(st.integers(0, 3))
         cap = draw(st.sampled_from([None, 0.0005, 0.002]))
         more["options"] = DdpOptions(bucket_cap_mb=cap)
+    work = draw(workloads())
+    if "find_unused_parameters" in takes:
+        unused = sum(p.trainable for p in work.parameters) > len(work.gradients)
+        first = more["iteration"] == 0 and more["accumulate"] > 1  # torch has no such static graph
+        mode = draw(st.sampled_from([{}] * (not unused) + UNORDERED[: 1 if first else 2]))
+        more["options"] = replace(more["options"], **mode)
     if draw(st.booleans()):
         more["slower"] = tuple(draw(st.sampled_from([1.0, 1.5])) for _ in range(n))
     extra = more["servers"] if name in EXTRA else 0
-    return name, Setting(draw(workloads()), n, **more), n + extra
+    return name, Setting(work, n, **more), n + extra
 
 
 rates = st.sampled_from([300.0, 3e3, 1e6])
@@ -496,6 +608,9 @@ def test_a_step_is_computing_and_what_is_exposed(case, rate, latency_s):
         served = setting.workload.optimizer_s * (name in ("ps", "byteps"))  # a wait for workers
         assert -1e-9 <= result.exposed_communication_s <= served + 1e-9
         assert result.run.sent_bytes.sum() == 0
+    for row in result.buckets:
+        assert row.ready_s <= row.start_s + 1e-9
+        assert row.start_s <= row.end_s
     faster = step(name, setting, uniform(ranks, 2 * rate, latency_s))
     assert faster.time_s <= result.time_s * (1 + 1e-9)
 
@@ -514,6 +629,10 @@ def test_gradients_leave_when_they_are_there_and_the_optimizer_waits_for_them(ca
                     assert not (late > 1e-9).any()
         for value in task.writes:
             made.setdefault(value, []).append(k)
+        if isinstance(task, Communicate) and task.label.startswith(("bucket", "reduce", "push")):
+            computed_s = (setting.workload.backward_s[setting.workload.gradients[0]] or 0) / 2
+            early = sum(setting.workload.forward_s) + computed_s - run.entered_s[k]
+            assert not (early[: setting.gpus] > 1e-9).any()  # not before the first gradient
     steps = [
         k for k, t in enumerate(plan.tasks) if isinstance(t, Compute) and t.kind == "optimizer"
     ]
@@ -570,7 +689,7 @@ def test_both_solvers_agree_on_every_strategy(case, rate, latency_s):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_accumulating_repeats_the_passes_and_sends_gradients_once(name):
+def test_accumulating_repeats_the_passes_and_sends_gradients_once_or_each_time(name):
     once, thrice = (
         step(name, setting_for(name, accumulate=k), uniform(N + EXTRA.get(name, 0), 1e12))
         for k in (1, 3)
@@ -578,6 +697,7 @@ def test_accumulating_repeats_the_passes_and_sends_gradients_once(name):
     assert thrice.compute_s - once.compute_s == pytest.approx(2 * 0.9)
     sent = thrice.run.sent_bytes / np.maximum(once.run.sent_bytes, 1)
     per_pass = {"dp": 3, "zero3": 3, "fsdp": 3, "shard-grad-op": 3, "hsdp": 3}
+    per_pass["zero2"] = 2  # has no room for whole gradients; parameters are gathered once
     if name in per_pass:  # they gather the parameters, or send the model out, in every pass
         assert (sent == per_pass[name]).all()
     else:

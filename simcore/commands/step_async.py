@@ -46,17 +46,30 @@ def command(args: argparse.Namespace) -> None:
 
 def _setting(args: argparse.Namespace) -> Setting:
     """The setting of ``ps-async``, which takes few of the flags."""
+    rounds = args.bound == 0
     for name in given_flags(args):
-        if name != "servers":
+        if name == "aggregation" and not rounds:
+            raise ValueError(f"--aggregation alone; accepted: {ASYNC} --bound 0, where rounds are")
+        if name not in ("servers", "aggregation"):
             accepted = [row.name for row in STRATEGIES if name in row.takes]
             raise ValueError(
                 f"{ASYNC} takes no {flag_of(name)}; accepted: with {', '.join(accepted)}"
             )
     if args.accumulate not in (None, 1):
         raise ValueError(f"{ASYNC} takes no --accumulate")
+    wrapped = args.construction or args.join
+    if wrapped or args.tensor_parallel * args.pipeline_parallel > 1:
+        raise ValueError(
+            f"{ASYNC} takes no --construction, --join, --tensor-parallel or --pipeline-parallel"
+        )
+    if args.backup_workers and not rounds:
+        raise ValueError(f"--backup-workers alone; accepted: {ASYNC} --bound 0, where rounds are")
+    if args.backup_workers and args.backup_workers >= args.gpus:
+        last = args.gpus - 1
+        raise ValueError(f"--backup-workers {args.backup_workers}: accepted are 0 to {last}")
     if args.servers not in (None, 0, 1):
         raise ValueError(f"--servers {args.servers}: {ASYNC} accepts 0 or 1")
-    return setting_of(args, workload_of(args), ())
+    return setting_of(args, workload_of(args), ("aggregation",))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,20 +81,21 @@ class AsyncStep:
 
     @property
     def time_s(self) -> float:
-        """In which as many gradients are applied as there are GPUs."""
-        return self.setting.gpus / self.run.updates_per_s
+        """Of a round; where there are none, in which as many gradients are applied as GPUs are."""
+        return self.run.case.in_a_round / self.run.updates_per_s
 
     @property
     def compute_s(self) -> float:
-        """Of one gradient on the slowest GPU."""
-        work, slowest = self.setting.workload, max(self.setting.slower, default=1.0)
+        """Of one gradient on the slowest GPU that is waited for."""
+        work, case = self.setting.workload, self.run.case
+        slowest = sorted(self.setting.slower or (1.0,) * case.workers)[case.in_a_round - 1]
         return (math.fsum(work.forward_s) + math.fsum(work.backward_s)) * slowest
 
     def document(self) -> dict[str, Any]:
         """For JSON: as of other strategies, and how old gradients were when they were applied."""
         work, trace, gpus = self.setting.workload, self.run.trace, self.setting.gpus
-        steps = len(self.run.updates) / gpus
-        held = footprint("ps", self.setting) + [footprint("ps", self.setting)[0]] * (trace.n - gpus)
+        steps = len(self.run.updates) / self.run.case.in_a_round
+        held = footprint("ps-dedicated" if self.run.case.servers else "ps", self.setting)
         alone_s = math.fsum(work.forward_s) + math.fsum(work.backward_s)
         return {
             "strategy": ASYNC,
@@ -99,7 +113,10 @@ class AsyncStep:
             "peak_memory_bytes": [memory.total for memory in held],
             "buckets": [],
             "samples_per_s": work.batch * self.run.updates_per_s,
-            "efficiency": alone_s / self.time_s,
+            "efficiency": self.run.updates_per_s * alone_s / gpus,
+            "aggregation": self.setting.aggregation if self.run.case.bound == 0 else None,
+            "part_of_gradients": self.run.parts.tolist(),
+            "dropped_gradients": self.run.dropped.tolist(),
             "staleness_mean": self.run.mean_staleness,
             "staleness_largest": int(self.run.updates.staleness.max()),
         }
@@ -107,7 +124,7 @@ class AsyncStep:
 
 def _simulated(args: argparse.Namespace, setting: Setting, cluster: Cluster) -> AsyncStep:
     """The run; ``--bound`` makes it stale-synchronous, ``--servers 1`` adds a machine."""
-    work = setting.workload
+    work, backups = setting.workload, args.backup_workers or 0
     slower = setting.slower or (1.0,) * setting.gpus
     alone_s = math.fsum(work.forward_s) + math.fsum(work.backward_s)
     run = run_asynchronous(
@@ -115,10 +132,11 @@ def _simulated(args: argparse.Namespace, setting: Setting, cluster: Cluster) -> 
         [alone_s * factor for factor in slower],
         work.gradient_bytes,
         work.parameter_bytes,
-        STEPS * setting.gpus,
+        STEPS * (setting.gpus - backups),
         args.bound,
         apply_s=work.optimizer_s,
         servers=args.servers or 0,
+        backups=backups,
         keep_spans=args.trace is not None,
     )
     return AsyncStep(setting, run)
@@ -126,16 +144,46 @@ def _simulated(args: argparse.Namespace, setting: Setting, cluster: Cluster) -> 
 
 def _lines(result: AsyncStep) -> list[str]:
     """For people."""
-    found, work = result.document(), result.setting.workload
-    bound = found["bound"]
-    rule = "asynchronous" if bound is None else f"at most {bound} gradients ahead of the slowest"
+    found, work, case = result.document(), result.setting.workload, result.run.case
     speed = f"{found['samples_per_s']:.4g} samples/s, efficiency {found['efficiency']:.1%}"
     largest = found["staleness_largest"]
-    return [
-        f"{ASYNC}: {work.name}, batch {work.batch} on each of {result.setting.gpus} GPUs, {rule}",
+    waited = " that is waited for" * bool(case.backups)
+    lines = [
+        f"{ASYNC}: {work.name}, batch {work.batch} on each of {case.workers} GPUs, {_rule(result)}",
         f"compute        {work.compute_source or 'as the model file says'}",
-        f"simulated      {format_time(result.time_s)} for a gradient of every GPU, {speed}",
-        f"  computing    {format_time(result.compute_s)} on the slowest GPU",
+        f"simulated      {format_time(result.time_s)} for {_step_is(result)}, {speed}",
+        f"  computing    {format_time(result.compute_s)} on the slowest GPU{waited}",
         f"sent           {format_bytes(round(max(found['sent_bytes'])))} by the busiest rank",
+        f"gradients      {_who(result.run)}",
         f"staleness      {found['staleness_mean']:.3g} updates on average, {largest} at most",
     ]
+    if found["aggregation"] == "sum":
+        lines.append(f"aggregation    sum: a mean at {case.in_a_round} times the learning rate")
+    return lines
+
+
+def _rule(result: AsyncStep) -> str:
+    bound, backups = result.run.case.bound, result.run.case.backups
+    if bound is None:
+        return "asynchronous"
+    if backups:
+        return f"synchronous, not waiting for {backups}"
+    return f"at most {bound} gradients ahead of the slowest"
+
+
+def _step_is(result: AsyncStep) -> str:
+    case = result.run.case
+    return f"the first {case.in_a_round} gradients" if case.backups else "a gradient of every GPU"
+
+
+def _who(run: AsyncRun) -> str:
+    """Whose gradients were applied: GPU 0, which may be where the server is, and the others."""
+    parts = run.parts
+    if len(parts) == 1:
+        return "all of GPU 0"
+    where = " (beside the server)" * (not run.case.servers)
+    least, most = parts[1:].min(), parts[1:].max()
+    others = f"{least:.1%}" if f"{least:.1%}" == f"{most:.1%}" else f"{least:.1%} to {most:.1%}"
+    said = f"{parts[0]:.1%} of GPU 0{where}, {others} of each other one"
+    dropped = int(run.dropped.sum())
+    return said + f"; {dropped} came too late and were dropped" * bool(dropped)

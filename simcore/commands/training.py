@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from simcore.commands import values
 from simcore.training.buckets import DdpOptions
+from simcore.training.memory import OPTIMIZER_STATES, Optimizer
 from simcore.training.model import Workload
 from simcore.training.strategies import STRATEGIES, Setting, Strategy
 from simcore.training.workload import load_workload
@@ -16,13 +17,16 @@ from simcore.training.workload import load_workload
 ASYNC = "ps-async"  # has no plan: see `simcore.commands.step_async`
 # Flags whose names on the command line are not those in the setting.
 _NAMED = {"pipelined": "not_pipelined", "launch_per_replica_s": "launch_per_replica"}
-_OF_OPTIONS = ("bucket_cap_mb", "static_graph", "find_unused_parameters", "hook")
+_NAMED |= {"broadcast_buffers": "no_broadcast_buffers"}
+_NEGATED = ("pipelined", "broadcast_buffers")  # whose flags say that they are not
+_OF_OPTIONS = tuple(field.name for field in fields(DdpOptions))
 OF_STRATEGIES = tuple(dict.fromkeys(name for row in STRATEGIES for name in row.takes))
 FLAGS = (
     *("forward", "backward", "optimizer", "gpu", "batch", "bucket_cap_mb", "static_graph"),
     *("find_unused_parameters", "hook", "iteration", "accumulate", "overlap", "backend"),
     *("algorithm", "period", "slower", "not_pipelined", "servers", "gpus_per_node"),
-    "launch_per_replica",
+    *("launch_per_replica", "total_batch", "gradient_as_bucket_view", "no_broadcast_buffers"),
+    *("aggregation", "precision", "optimizer_state"),
 )
 _VALUES: tuple[tuple[str, Callable[[str], Any], str, str], ...] = (
     ("batch", values.samples, "B", "samples per GPU"),
@@ -69,9 +73,28 @@ def add_training(
     add("--slower", type=values.slower, metavar="RANK:FACTOR", help=slower, **many)
 
 
+def add_simulated(parser: argparse.ArgumentParser) -> None:
+    """What only a simulated step can be asked for: above all, what costs memory and no time."""
+    add = parser.add_argument
+    view = "DDP's: gradients are no copies of what is in the buckets"
+    add("--gradient-as-bucket-view", help=view, action="store_true", default=None)
+    buffers = "DDP's: rank 0's buffers do not go to everyone"
+    add("--no-broadcast-buffers", help=buffers, action="store_true", default=None)
+    total = "dp: samples of all GPUs together; with few of them, some GPUs have none"
+    add("--total-batch", type=values.samples, metavar="B", help=total)
+    served = "what a server makes of gradients (ps, ps-dedicated, byteps, ps-async --bound 0)"
+    add("--aggregation", metavar="mean|sum", help=served)
+    stored = "parameters and gradients in it; below float32 the optimizer keeps a float32 copy"
+    add("--precision", type=values.precision, metavar="bfloat16|float16|float32", help=stored)
+    add("--optimizer-state", metavar="|".join(OPTIMIZER_STATES), help="what it keeps: memory")
+
+
 def workload_of(args: argparse.Namespace) -> Workload:
     """The model with its compute time: its own, given, or estimated; never guessed."""
     work = load_workload(args.model)
+    if precision := getattr(args, "precision", None):
+        stored = tuple(replace(p, dtype=precision) for p in work.parameters)
+        work = replace(work, parameters=stored)
     times = {name: getattr(args, name) for name in ("forward", "backward", "optimizer")}
     given = [name for name, seconds in times.items() if seconds is not None]
     batch = work.batch if args.batch is None else args.batch
@@ -108,14 +131,18 @@ def setting_of(args: argparse.Namespace, work: Workload, takes: Iterable[str]) -
             raise ValueError(f"--slower {rank}: accepted are GPUs 0 to {args.gpus - 1}")
         slower[rank] *= factor
     accumulate, slow = 1 if args.accumulate is None else args.accumulate, tuple(slower)
-    return Setting(work, args.gpus, options, accumulate=accumulate, slower=slow, **chosen)
+    mixed = getattr(args, "precision", None) not in (None, "float32")
+    state = Optimizer(getattr(args, "optimizer_state", None) or "adam", mixed)
+    return Setting(
+        work, args.gpus, options, accumulate=accumulate, slower=slow, state=state, **chosen
+    )
 
 
 def given_flags(args: argparse.Namespace) -> dict[str, Any]:
     """What the command line holds of the flags that not every strategy takes."""
-    values = {name: getattr(args, _NAMED.get(name, name)) for name in OF_STRATEGIES}
+    values = {name: getattr(args, _NAMED.get(name, name), None) for name in OF_STRATEGIES}
     given = {name: value for name, value in values.items() if value is not None}
-    return given | ({"pipelined": False} if "pipelined" in given else {})
+    return given | {name: False for name in _NEGATED if name in given}
 
 
 def flag_of(name: str) -> str:

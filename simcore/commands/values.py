@@ -118,6 +118,15 @@ def samples(text: str) -> int:
 
 
 @_value
+def precision(text: str) -> str:
+    """A type that parameters are trained in."""
+    accepted = ("float32", "bfloat16", "float16")
+    if text not in accepted:
+        raise ValueError(unknown("precision", text, accepted))
+    return text
+
+
+@_value
 def bucket_mib(text: str) -> float:
     """A bucket's size in MiB."""
     return _number_up_to(

@@ -4,6 +4,9 @@ Under the ``rank`` and ``barrier`` rules a rank is in one step at a time. So whe
 way of two messages that may be under way at once, a step's times follow from the last step's by
 ``max`` and ``+``. Where all ranks are level, messages may even share links, as long as all of them
 then take equally long. Everything else raises ``SharedLink``, for the event solver to take over.
+
+A step that delays everyone alike, as the one like it before did, will go on to: of a ring only the
+first steps are calculated, until the slowest way sets everyone's pace, however uneven the ways are.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from simcore.solvers.timeline import Timed, Timeline, adding_seconds
 from simcore.trace import FloatArray
 
 _LEVEL = 1e-12  # times closer than this fraction are equal: rounding, not physics
+_STEADY = 1e-14  # the same where what is found is used for thousands of steps
 # With few ranks a vector costs as little as finding out that one number would do.
 _VECTORS_UP_TO = 2048
 
@@ -51,6 +55,7 @@ class _Way:
         self.seconds_per_byte = 1.0 / rate
         # Links beyond the ranks' own ports, which ranks in other steps may be using still.
         self.common = self.routes[:, 2:] if self.routes.shape[1] > 2 else None
+        self.common_links = None if self.common is None else np.unique(self.common)
         self.row_bytes = np.zeros(len(self.src), np.int64)  # summed over the steps it served
         self.shift = self._shift(network.n) if self.one_each else None
         self.all_alike = len(set(sends.tolist())) == len(set(receives.tolist())) == 1 and _equal(
@@ -67,10 +72,13 @@ class _Way:
 
     def serves(self, step: Step) -> bool:
         """Whether the step has the columns that this was made for."""
-        return all(
-            made is now or np.array_equal(made, now)
-            for made, now in zip(self.columns, (step.src, step.dst), strict=True)
-        )
+        src, dst = self.columns
+        if src is step.src and dst is step.dst:
+            return True
+        same = np.array_equal(src, step.src) and np.array_equal(dst, step.dst)
+        if same:
+            self.columns = (step.src, step.dst)  # the next step may well hold the same arrays
+        return same
 
     def book(self, timeline: Timeline) -> None:
         """Add up what has gone this way."""
@@ -112,6 +120,28 @@ class _Run:
         # If all ranks enter at one time, that time: then `entered` is not kept up.
         may_be_level = network.n > _VECTORS_UP_TO and _equal(self.entered) and not bursts
         self.level_s = float(self.entered[0]) if may_be_level else None
+        self.last: tuple[_Way, _Weights] | None = None
+        self.alike = 0  # steps in a row that were alike and delayed everyone by `pace_s`
+        self.pace_s = 0.0
+
+    def repeats(self, way: _Way, of: _Weights) -> bool:
+        """Take a step that only shifts all times; False where it is not known to."""
+        if self.alike < 2 or self.last != (way, of):
+            return False
+        self.entered = self.entered + self.pace_s
+        if way.common is not None:
+            self.free_at[way.common_links] += self.pace_s
+        return True
+
+    def _compare(self, way: _Way, of: _Weights, before: FloatArray) -> None:
+        """Whether the step was like the last one, and delayed everyone alike."""
+        if self.spent_s is not None or self.last != (way, of):
+            self.last, self.alike = (way, of), 0
+            return
+        gained_s = self.entered - before
+        self.pace_s = float(gained_s.max())
+        steady = self.pace_s - gained_s.min() <= _STEADY * self.entered.max()
+        self.alike = self.alike + 1 if steady else 0
 
     @property
     def end_s(self) -> float:
@@ -131,8 +161,9 @@ class _Run:
                 return self._advance_level(way, of)
             self.entered = np.full(self.network.n, self.level_s)
             self.level_s = None
+        before = self.entered
         if self.barrier:
-            self.entered[:] = self.entered.max()
+            self.entered = np.full(self.network.n, self.entered.max())
         if way.shift is not None and not way.competes:
             start = np.maximum(
                 self.entered + self.launch_s if self.launch_s else self.entered,
@@ -146,6 +177,7 @@ class _Run:
         if way.common is not None:
             self._check_common(way.common, start, left)
         self._let_through(way, left, of)
+        self._compare(way, of, before)
         return start, left
 
     def _advance_level(self, way: _Way, of: _Weights) -> tuple[FloatArray, FloatArray]:
@@ -224,10 +256,12 @@ def solve(
                 way.book(timeline)
             way = _Way(step, network)
         of = sizes.of(step, way)
-        start, left = run.advance(way, of)
         timeline.events += 2
         timeline.transfers += len(step)
         way.row_bytes += of.nbytes
+        if not keep_spans and run.repeats(way, of):
+            continue
+        start, left = run.advance(way, of)
         if keep_spans:
             rows = np.full(len(step), number), step.src, step.dst, step.chunk, step.op, step.width
             times = (of.latency_s, of.adds_s, start, left, left + of.latency_s)

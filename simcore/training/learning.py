@@ -18,6 +18,7 @@ from simcore.trace import FloatArray
 from simcore.training.asynchronous import AsyncRun
 
 Scaling = Literal["same", "workers", "staleness"]
+Aggregation = Literal["mean", "sum"]
 # Beyond this many times the loss at the start a run is given up: it does not come back.
 _GIVE_UP = 1e9
 
@@ -168,14 +169,19 @@ class Curve:
 
 
 def train(
-    problem: Problem, run: AsyncRun, learning_rate: float, scaling: Scaling = "same"
+    problem: Problem,
+    run: AsyncRun,
+    learning_rate: float,
+    scaling: Scaling = "same",
+    aggregation: Aggregation = "mean",
 ) -> Curve:
     """Gradient descent in the run's order, each gradient as stale as it was there.
 
-    The synchronous server takes the mean of a round's gradients times ``learning_rate``. The
-    others take each gradient alone times the same (``scaling`` "same"), times that divided by the
-    number of workers ("workers": the same way per gradient as the synchronous server), or divided
-    by one more than the gradient's staleness ("staleness").
+    The synchronous server takes the mean of a round's gradients times ``learning_rate``, or their
+    sum: that is the mean at as many times the learning rate as a round has gradients. The others
+    take each gradient alone times the same (``scaling`` "same"), times that divided by the number
+    of workers ("workers": the same way per gradient as the synchronous server), or divided by one
+    more than the gradient's staleness ("staleness").
 
     >>> from simcore.training.asynchronous import run_asynchronous
     >>> from simcore.cluster import uniform
@@ -187,8 +193,11 @@ def train(
     """
     if scaling not in get_args(Scaling):
         raise ValueError(unknown("scaling", scaling, get_args(Scaling)))
+    if aggregation not in get_args(Aggregation):
+        raise ValueError(unknown("aggregation", aggregation, get_args(Aggregation)))
     updates, workers = run.updates, run.case.workers
-    together = workers if run.case.bound == 0 else 1
+    together = run.case.in_a_round if run.case.bound == 0 else 1
+    parts = together if aggregation == "mean" else 1
     steps = _steps(run, learning_rate, scaling)
     numbers = (updates.clock * workers + updates.worker).tolist()
     pulled, applied_s = updates.pulled.tolist(), updates.applied_s.tolist()
@@ -197,7 +206,7 @@ def train(
     for first in range(0, len(updates) - together + 1, together):
         rows = range(first, first + together)
         gradients = [problem.gradient(versions[pulled[row]], numbers[row]) for row in rows]
-        versions.append(versions[-1] - steps[first] * sum(gradients) / together)
+        versions.append(versions[-1] - steps[first] * sum(gradients) / parts)
         times.append(applied_s[rows[-1]])
         losses.append(problem.loss(versions[-1]))
         if not losses[-1] <= _GIVE_UP * losses[0]:

@@ -150,7 +150,8 @@ def data_parallel(
 
     GPU 0 alone holds the optimizer's state, all gathered outputs, and the sum of the gradients
     beside its own. The others hold a replica of the model, for the step; an idle one nothing.
-    Inputs come from the host; a batch that stands on GPU 0 costs the rest of it there.
+    The batch stands on GPU 0, whole, as after ``.to("cuda")``; of one that stays on the host every
+    GPU holds its own samples only.
     """
     optimizer = optimizer or Optimizer()
     whole = workload.batch * n if batch is None else batch
@@ -164,7 +165,7 @@ def data_parallel(
                 gradients=workload.gradient_bytes * (2 if first and n > 1 else 1),
                 optimizer=optimizer.nbytes(workload.parameters) if first else 0,
                 activations=samples * workload.activation_bytes,
-                inputs=samples * workload.input_bytes,
+                inputs=(whole if first else samples) * workload.input_bytes,
                 outputs=(samples + (whole if first and n > 1 else 0)) * workload.output_bytes,
             )
             if samples

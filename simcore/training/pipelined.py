@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simcore.cluster import Cluster
+from simcore.schedule import IntArray
 from simcore.trace import FloatArray
 from simcore.training.plan import Communicate
 
@@ -42,6 +43,22 @@ def ends_s(task: Communicate, cluster: Cluster, starts_s: FloatArray) -> FloatAr
     if task.schedule.name == "ring-broadcast" and sizes.min():
         return chain_ends_s(starts_s, (sizes / rate).tolist(), latency_s, launch_s)
     return None
+
+
+def even_bounds(task: Communicate) -> IntArray:
+    """Where a ring's buffer is cut, with all chunks as large as the largest: by an item, at most.
+
+    Its steps are then alike, and need not be calculated one by one.
+
+    >>> from simcore.training.plan import collective
+    >>> even_bounds(collective("ring", "ring", 3, 10)).tolist()
+    [0, 16, 32, 48]
+    """
+    sizes = np.diff(task.bounds)
+    if task.schedule.name not in RINGS or not sizes.min():
+        return task.bounds
+    even: IntArray = np.arange(len(task.bounds)) * sizes.max()
+    return even
 
 
 def chain_ends_s(

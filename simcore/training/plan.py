@@ -77,7 +77,12 @@ class Plan:
     servers: int = 0
 
     def __post_init__(self) -> None:
+        written = {name for task in self.tasks for name in task.writes}
         for task in self.tasks:
+            if isinstance(task, Communicate) and not written.issuperset(task.reads):
+                # It would wait for nothing, and leave before what it sends is there.
+                never = next(name for name in task.reads if name not in written)
+                raise ValueError(f"{task.label}: it reads {never!r}, which no task writes")
             ranks = task.ranks if task.ranks is not None else range(self.n)
             if not ranks or min(ranks) < 0 or max(ranks) >= self.n:
                 raise ValueError(f"{task.label}: accepted are ranks 0 to {self.n - 1}")

@@ -6,7 +6,7 @@ Textbook ZeRO is not here: what torch really sends differs from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from simcore.names import unknown
 from simcore.training.calls import Call
@@ -38,6 +38,7 @@ def fsdp(
     reduce_dtype: str | None = None,
     syncing: bool = True,
     whole: bool = False,
+    unused: Collection[str] = (),
 ) -> tuple[Call, ...]:
     """One forward and backward pass of FSDP2, its units in the order of the forward pass.
 
@@ -47,7 +48,9 @@ def fsdp(
     gradients are accumulated whole, unreduced, and every pass gathers again; unless ``whole``,
     the pass before left its parameters in place (``set_reshard_after_backward(False)``).
 
-    Every unit's input needs a gradient; else the first unit reduces after the root.
+    ``unused`` names trainable parameters that get no gradient: they are not reduced, like frozen
+    ones. The root is counted as the first in use. What lies before the first trained parameter has
+    no backward pass, but one unit of it is gathered for nothing.
 
     >>> layer = [Parameter("weight", (16, 16))]
     >>> for call in fsdp([layer, layer], n=4, root=[Parameter("embedding", (8, 16))]):
@@ -63,34 +66,33 @@ def fsdp(
     """
     shards = _shards(n, replicas, reshard)
     again = shards if reshard is True else reshard if reshard > 1 else 0  # ranks it asks then
+    reduce_dtype = reduce_dtype or gather_dtype
 
     def gather(label: str, parameters: Sequence[Parameter], ranks: int) -> list[Call]:
+        if not parameters or ranks < 2:
+            return []
         nbytes = _gathered_bytes(parameters, shards, gather_dtype)
-        return [Call("all_gather", nbytes, label, ranks)] if parameters else []
+        return [Call("all_gather", nbytes, label, ranks)]
 
     named = [("root", root), *((f"unit {i}", unit) for i, unit in enumerate(units))]
+    trained = [_trained(label, parameters, unused) for label, parameters in named]
     calls: list[Call] = []
     for label, parameters in named:
         if not whole:
             calls += gather(label, parameters, shards)
     if reshard_root:
         calls += gather("root", root, shards)
-    backward = named[:0:-1]
-    if again:  # the next unit's parameters are asked for before this one's gradients leave
-        calls += gather(*backward[0], again) if backward else []
-    for (label, parameters), following in zip(backward, [*backward[1:], None], strict=True):
-        if again and following:
-            calls += gather(*following, again)
+    first = next((place for place, of in enumerate(trained) if of), len(named))
+    for place in range(len(named) - 1, max(first, 1) - 1, -1):
+        if again and place == len(named) - 1:
+            calls += gather(*named[place], again)
+        if again and place > 1:  # asked for before this one's gradients leave
+            calls += gather(*named[place - 1], again)
         if syncing:
-            calls += _reduced(label, parameters, shards, replicas, reduce_dtype or gather_dtype)
-    return (
-        *calls,
-        *(
-            _reduced("root", root, shards, replicas, reduce_dtype or gather_dtype)
-            if syncing
-            else ()
-        ),
-    )
+            calls += _reduced(named[place][0], trained[place], shards, replicas, reduce_dtype)
+    if syncing:
+        calls += _reduced("root", trained[0], shards, replicas, reduce_dtype)
+    return tuple(calls)
 
 
 def _shards(n: int, replicas: int, reshard: bool | int) -> int:
@@ -99,9 +101,21 @@ def _shards(n: int, replicas: int, reshard: bool | int) -> int:
     shards = n // replicas
     if not isinstance(reshard, bool) and (reshard < 1 or shards % reshard):
         raise ValueError(f"reshard must be true, false or a factor of {shards}, got {reshard}")
-    if shards < 2:
-        raise ValueError(f"{n} GPUs with {replicas} replicas leave nothing to shard")
     return shards
+
+
+def _trained(
+    label: str, parameters: Sequence[Parameter], unused: Collection[str]
+) -> list[Parameter]:
+    """Those whose gradients are reduced; torch insists on one type for the trainable ones."""
+    trainable = [p for p in parameters if p.trainable]
+    dtypes = sorted({p.dtype for p in trainable})
+    if len(dtypes) > 1:
+        raise ValueError(
+            f"{label} trains parameters of {' and '.join(dtypes)} ({trainable[0].name} …), "
+            "which FSDP2 refuses; accepted: one type in each unit"
+        )
+    return [p for p in trainable if p.name not in unused]
 
 
 def _gathered_bytes(parameters: Iterable[Parameter], shards: int, dtype: str | None) -> int:
@@ -115,16 +129,36 @@ def _item_bytes(dtype: str) -> int:
 
 
 def _reduced(
-    label: str, parameters: Sequence[Parameter], shards: int, replicas: int, dtype: str | None
+    label: str, trained: Sequence[Parameter], shards: int, replicas: int, dtype: str | None
 ) -> list[Call]:
-    trained = [p for p in parameters if p.trainable]
-    if not trained:
-        return []
+    """Groups of one rank have nothing to say to each other."""
     nbytes = _gathered_bytes(trained, shards, dtype)
-    calls = [Call("reduce_scatter", nbytes, label, shards)]
-    if replicas > 1:
+    calls = []
+    if trained and shards > 1:
+        calls.append(Call("reduce_scatter", nbytes, label, shards))
+    if trained and replicas > 1:
         calls.append(Call("all_reduce", nbytes // shards, f"{label} across replicas", replicas))
     return calls
+
+
+def owned(parameters: Iterable[Parameter], n: int) -> tuple[tuple[Parameter, ...], ...]:
+    """The parameters that each of ``n`` ranks of a ``ZeroRedundancyOptimizer`` updates.
+
+    Whole ones: largest first, each to the rank that has least. Shares are as uneven as the
+    largest parameter makes them.
+
+    >>> sizes = {"a": 3, "b": 9, "c": 2}
+    >>> shares = owned([Parameter(name, (size,)) for name, size in sizes.items()], n=2)
+    >>> [[parameter.name for parameter in share] for share in shares]
+    [['b'], ['a', 'c']]
+    """
+    shares: list[list[Parameter]] = [[] for _ in range(n)]
+    elements = [0] * n
+    for parameter in sorted(parameters, key=lambda p: -p.elements):
+        rank = elements.index(min(elements))
+        shares[rank].append(parameter)
+        elements[rank] += parameter.elements
+    return tuple(map(tuple, shares))
 
 
 def zero_redundancy_optimizer(
@@ -132,20 +166,15 @@ def zero_redundancy_optimizer(
 ) -> tuple[Call, ...]:
     """The step of torch's ``ZeroRedundancyOptimizer``: each rank broadcasts what it updated.
 
-    Largest first, a parameter goes to the rank that has least. ``bucket_view``:
-    ``parameters_as_bucket_view``, one broadcast per rank. With DDP, which all-reduces the
-    gradients, that makes 3(n-1)M on the wire, where ZeRO-1 needs 2(n-1)M.
+    ``owned`` says who has what. ``bucket_view``: ``parameters_as_bucket_view``, one broadcast per
+    rank. With DDP, which all-reduces the gradients, that makes 3(n-1)M on the wire, where ZeRO-1
+    needs 2(n-1)M.
 
     >>> model = Workload("m", (Parameter("a", (3,)), Parameter("b", (5,)), Parameter("c", (2,))))
     >>> [call.nbytes for call in zero_redundancy_optimizer(model, n=2)]
     [20, 12, 8]
     """
-    shares: list[list[Parameter]] = [[] for _ in range(n)]
-    elements = [0] * n
-    for parameter in sorted(workload.parameters, key=lambda p: -p.elements):
-        rank = elements.index(min(elements))
-        shares[rank].append(parameter)
-        elements[rank] += parameter.elements
+    shares = owned(workload.parameters, n)
     if bucket_view:  # a rank without any sends one number all the same
         sizes = [sum(p.nbytes for p in share if p.trainable) or 4 for share in shares]
         return tuple(Call("broadcast", b, f"parameters of rank {r}") for r, b in enumerate(sizes))

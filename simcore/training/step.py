@@ -14,7 +14,7 @@ from simcore.solvers.network import Slowdown
 from simcore.trace import Source
 from simcore.training.memory import Memory
 from simcore.training.perform import PlanRun, perform
-from simcore.training.plan import Communicate, Compute, Plan
+from simcore.training.plan import Compute, Plan
 from simcore.training.strategies import Setting, find_strategy, footprint
 
 
@@ -55,14 +55,15 @@ class StepResult:
     @property
     def samples_per_s(self) -> float:
         """Of all GPUs together."""
-        work = self.setting.workload
-        samples = work.batch * self.setting.gpus * self.setting.accumulate
+        samples = self.setting.samples * self.setting.accumulate
         return samples / self.time_s if self.time_s else float("inf")
 
     @property
     def efficiency(self) -> float:
         """Samples per second and GPU against one GPU alone, which sends nothing."""
-        return self.alone_s / self.time_s if self.time_s else 1.0
+        setting = self.setting
+        full = setting.samples / (setting.workload.batch * setting.gpus)
+        return full * self.alone_s / self.time_s if self.time_s else 1.0
 
     @property
     def alone_s(self) -> float:
@@ -81,32 +82,29 @@ class StepResult:
 
     @property
     def buckets(self) -> list[BucketTimes]:
-        """Of every collective that carries gradients, in the order of their launch."""
-        run, found = self.run, []
-        ready_s = self._ready_s()
-        for number, task in enumerate(run.plan.tasks):
-            if isinstance(task, Communicate) and any(name in ready_s for name in task.reads):
-                first = next(name for name in task.reads if name in ready_s)
-                found.append(
-                    BucketTimes(
-                        task.nbytes,
-                        ready_s[first],
-                        float(np.nanmax(run.entered_s[number])),
-                        float(np.nanmax(run.ended_s[number])),
-                    )
-                )
-        return found
+        """Of every collective that carries gradients, in the order of their launch.
 
-    def _ready_s(self) -> dict[str, float]:
-        """When each group of gradients was complete on the last GPU."""
+        Where groups of GPUs have one each, of the group that ends last.
+        """
         run = self.run
-        return {
-            name: float(np.nanmax(run.ended_s[number]))
-            for number, task in enumerate(run.plan.tasks)
-            if isinstance(task, Compute)
-            for name in task.writes
-            if name.startswith(("gradients", "ready"))
-        }
+        found: dict[tuple[str, int], BucketTimes] = {}
+        maker: dict[str, int] = {}  # the last task before that wrote these gradients
+        for number, task in enumerate(run.plan.tasks):
+            if isinstance(task, Compute):
+                maker |= dict.fromkeys(filter(_is_gradients, task.writes), number)
+                continue
+            made = next((maker[name] for name in task.reads if name in maker), None)
+            if made is None:
+                continue
+            part = slice(None) if task.ranks is None else list(task.ranks)
+            ready_s, start_s, end_s = (
+                float(np.nanmax(times_s[part]))
+                for times_s in (run.ended_s[made], run.entered_s[number], run.ended_s[number])
+            )
+            row, key = BucketTimes(task.nbytes, ready_s, start_s, end_s), (task.label, made)
+            if key not in found or found[key].end_s < end_s:
+                found[key] = row
+        return list(found.values())
 
     @property
     def memory(self) -> list[Memory]:
@@ -137,6 +135,10 @@ class StepResult:
             "efficiency": self.efficiency,
             "solver": self.run.solver,
         }
+
+
+def _is_gradients(name: str) -> bool:
+    return name.startswith(("gradients", "ready"))
 
 
 def step(

@@ -40,8 +40,9 @@ __all__ = [
 
 
 _BUCKETS = ("bucket_cap_mb", "static_graph", "find_unused_parameters", "iteration", "overlap")
-_REDUCER = (*_BUCKETS, "hook", "backend", "algorithm", "gpus_per_node")
-_SERVED = ("servers", "pipelined", "overlap")
+_WRAPPED = ("hook", "gradient_as_bucket_view", "broadcast_buffers")
+_REDUCER = (*_BUCKETS, *_WRAPPED, "backend", "algorithm", "gpus_per_node")
+_SERVED = ("servers", "pipelined", "overlap", "aggregation")
 _LOCAL = ("period", "algorithm", "gpus_per_node")
 
 
@@ -63,8 +64,8 @@ class Strategy:
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy("ddp", "DistributedDataParallel", "2(n-1)/n M", ddp, _REDUCER),
     Strategy(
-        *("dp", "nn.DataParallel", "GPU 0: 2(n-1) M by copies", dp),
-        ("backend", "launch_per_replica_s"),
+        *("dp", "nn.DataParallel", "M; by copies GPU 0 (n-1) M and gets as much", dp),
+        ("backend", "launch_per_replica_s", "total_batch"),
     ),
     Strategy("ps", "Parameter server among the GPUs", "server (n-1) M, others M", ps, _SERVED),
     Strategy(

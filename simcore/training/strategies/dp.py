@@ -6,35 +6,56 @@ import math
 from collections.abc import Sequence
 
 from simcore.training import memory
+from simcore.training.buckets import closed_after
+from simcore.training.model import Parameter
 from simcore.training.plan import Compute, Plan, Task, collective, copies
 from simcore.training.strategies.setting import Setting, pieces
 
-COALESCED_BYTES = 10 * 2**20  # DataParallel sends tensors together up to this size
+COALESCED_BYTES = 10 * 2**20  # DataParallel sends tensors together up to about this size
 
 
-def coalesced(sizes: Sequence[int], cap: int = COALESCED_BYTES) -> list[int]:
-    """Bytes of the chunks that tensors travel in: one closes before a tensor that would exceed it.
+def broadcast_chunks(*lists: Sequence[Parameter]) -> list[int]:
+    """Bytes of what goes out together, of each list by itself: tensors of one type, until one of
+    them reaches 10 MiB, which still belongs to it.
 
-    >>> coalesced([6, 3, 8, 30, 1], cap=10)
-    [9, 8, 30, 1]
+    >>> mib, small = Parameter("a", (2**18,)), Parameter("b", (1,))
+    >>> [nbytes / 2**20 for nbytes in broadcast_chunks([mib] * 12, [small])]
+    [10.0, 2.0, 3.814697265625e-06]
     """
-    chunks: list[int] = []
-    for nbytes in sizes:
-        if chunks and chunks[-1] + nbytes <= cap:
-            chunks[-1] += nbytes
-        else:
-            chunks.append(nbytes)
-    return chunks
+    limits = (COALESCED_BYTES, COALESCED_BYTES)
+    return [
+        chunk.nbytes
+        for tensors in lists
+        for chunk in closed_after(tensors, range(len(tensors)), limits)
+    ]
+
+
+def reduced_chunks(tensors: Sequence[Parameter]) -> list[int]:
+    """Bytes of what comes in together: tensors of one type, closed *before* one that would make
+    more than 10 MiB. Torch's two halves of the same thing do differ.
+    """
+    closed: list[int] = []
+    opened: dict[str, int] = {}
+    for tensor in tensors:
+        nbytes = opened.get(tensor.dtype, 0)
+        if nbytes and nbytes + tensor.nbytes > COALESCED_BYTES:
+            closed.append(nbytes)
+            nbytes = 0
+        opened[tensor.dtype] = nbytes + tensor.nbytes
+    return closed + list(opened.values())
 
 
 def dp(setting: Setting, batch: int | None = None) -> Plan:
     """One step of DataParallel over a whole ``batch`` (the workload's per GPU times GPUs).
 
-    Its chunks are ``ceil(batch / gpus)`` samples, so a small batch leaves GPUs without any.
-    With the ``gloo`` setting the copy path (no NCCL: GPU 0 sends the model once per peer), with
-    ``nccl`` its broadcast and reduce. Nothing overlaps: every parameter is an output of one
-    operation, so gradients are only reduced when the last one is there. Each of ``accumulate``
-    micro-batches sends the model out and takes gradients in: there is no ``no_sync`` here.
+    Its chunks are ``ceil(batch / gpus)`` samples, so a small batch leaves GPUs without any. The
+    batch stands on GPU 0, which sends the others theirs. With the ``gloo`` setting the copy path
+    (no NCCL: GPU 0 sends the model once per peer), with ``nccl`` its broadcast and reduce.
+
+    Nothing overlaps: every parameter is an output of one operation, so gradients are only reduced
+    when the last one is there; for the same reason frozen and unused parameters are reduced too,
+    as zeros. Each of ``accumulate`` micro-batches sends the model out and takes gradients in:
+    there is no ``no_sync`` here.
 
     >>> from simcore.training.model import Parameter, Workload
     >>> work = Workload("one", (Parameter("w", (1000,)),), input_bytes=8, output_bytes=4)
@@ -43,7 +64,7 @@ def dp(setting: Setting, batch: int | None = None) -> Plan:
 'scatter output gradients', 'backward', 'reduce gradients', 'optimizer']
     """
     work, n = setting.workload, setting.gpus
-    total = work.batch * n if batch is None else batch
+    total = setting.samples if batch is None else batch
     chunks = memory.chunks(total, n)
     share = tuple(chunk / work.batch for chunk in chunks)
     factor = setting.slower or (1.0,) * n
@@ -58,8 +79,8 @@ def dp(setting: Setting, batch: int | None = None) -> Plan:
         return tuple(alone_s * s * f for s, f in zip(share, factor, strict=True))
 
     launch = tuple(setting.launch_per_replica_s * rank * (rank in busy) for rank in range(n))
-    model = [tensor.nbytes for tensor in (*work.parameters, *work.buffers)]
-    gradients = [work.parameters[i].nbytes for i in work.gradients]
+    model = broadcast_chunks(work.parameters, work.buffers)
+    gradients = reduced_chunks(work.parameters)
     forward_s, backward_s = math.fsum(work.forward_s), math.fsum(work.backward_s)
     one_pass: tuple[Task, ...] = (
         spread("scatter inputs", work.input_bytes, [], ["inputs"], True),
@@ -100,7 +121,7 @@ def _with_gpu0(setting: Setting, sizes: Sequence[int], busy: Sequence[int], out:
         )
     rows = [
         (number * len(busy) + place, *((0, rank) if out else (rank, 0)), nbytes)
-        for number, nbytes in enumerate(coalesced(sizes))
+        for number, nbytes in enumerate(sizes)
         for place, rank in enumerate(busy)
     ]
     return copies(label, n, rows, reads=reads, writes=writes, add=not out)

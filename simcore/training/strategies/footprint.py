@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Literal
 
 from simcore.training import memory
 from simcore.training.memory import Memory, Optimizer
+from simcore.training.sharded import owned
 from simcore.training.strategies.servers import byteps_split
 from simcore.training.strategies.setting import Setting
 from simcore.training.strategies.sharded import units
 
 
-def footprint(strategy: str, setting: Setting, optimizer: Optimizer | None = None) -> list[Memory]:
+def footprint(strategy: str, setting: Setting) -> list[Memory]:
     """One for every rank of the plan, extra servers last.
 
     >>> from simcore.training.model import Parameter, Workload
     >>> work = Workload("one", (Parameter("w", (1000,)),))
-    >>> [m.total for m in footprint("ps", Setting(work, 3), Optimizer("adam"))]
+    >>> [m.total for m in footprint("ps", Setting(work, 3))]
     [16000, 8000, 8000]
     """
-    work, n, optimizer = setting.workload, setting.gpus, optimizer or Optimizer()
+    work, n, optimizer = setting.workload, setting.gpus, setting.state
     if strategy == "dp":
-        return list(memory.data_parallel(work, n, None, optimizer))
+        return list(memory.data_parallel(work, n, setting.samples, optimizer))
     if strategy in ("ps", "ps-dedicated", "byteps"):
         return _served(strategy, setting, optimizer)
     if strategy in _ZERO_STAGE:
@@ -34,7 +36,8 @@ def footprint(strategy: str, setting: Setting, optimizer: Optimizer | None = Non
     if strategy in ("ddp", "zero-redundancy-optimizer"):
         each = memory.ddp(work, setting.options, optimizer)
     if strategy == "zero-redundancy-optimizer":
-        each = replace(each, optimizer=-(-each.optimizer // n))
+        shares = owned(work.parameters, n)
+        return [replace(each, optimizer=optimizer.nbytes(share)) for share in shares]
     return [each] * n
 
 
@@ -79,5 +82,4 @@ def _gathered_bytes(setting: Setting) -> int:
     sizes = {name: sum(work.parameters[i].nbytes for i in part) for name, part in units(work)}
     root = sizes.pop("", 0)
     layers = list(sizes.values())
-    pairs = [a + b for a, b in zip(layers, [*layers[1:], 0], strict=True)]
-    return root + max(pairs, default=0)
+    return root + max((a + b for a, b in pairwise([*layers, 0])), default=0)

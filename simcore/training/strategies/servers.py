@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +12,9 @@ from simcore.schedule import Collective, Op, Schedule, Step
 from simcore.training.plan import Communicate, Compute, Plan, Task
 from simcore.training.strategies.setting import Setting, backward, forward, held_back, ready
 
-Shares = Mapping[int, float]  # of the gradients, by the rank that serves them
+# Of the gradients, and the ranks that serve them; one that comes twice gets two messages.
+Shares = tuple[tuple[int, float], ...]
+MOST_MESSAGES = 16  # of a worker to one server at a time
 
 
 def ps(setting: Setting) -> Plan:
@@ -19,7 +22,7 @@ def ps(setting: Setting) -> Plan:
     count = 1 if setting.servers is None else setting.servers
     if not 1 <= count <= setting.gpus:
         raise ValueError(f"servers must be from 1 to {setting.gpus}, got {count!r}")
-    return _served("ps", setting, dict.fromkeys(range(count), 1 / count))
+    return _served("ps", setting, tuple((rank, 1 / count) for rank in range(count)))
 
 
 def ps_dedicated(setting: Setting) -> Plan:
@@ -27,7 +30,7 @@ def ps_dedicated(setting: Setting) -> Plan:
     extra = 1 if setting.servers is None else setting.servers
     if extra < 1:
         raise ValueError(f"servers must be at least 1, got {extra!r}")
-    shares = {setting.gpus + place: 1 / extra for place in range(extra)}
+    shares = tuple((setting.gpus + place, 1 / extra) for place in range(extra))
     return _served("ps-dedicated", setting, shares, extra)
 
 
@@ -35,15 +38,18 @@ def byteps(setting: Setting) -> Plan:
     """Every GPU serves a share and ``servers`` extra machines a larger one, so that all ports end
     together (as many machines as GPUs, if not given).
 
-    The split is the theorem's. That all ports stay busy is not: where a port serves and works,
-    fair sharing leaves gaps, so the time reaches ``cost.byteps_optimum_s`` for 0 machines and for
-    as many as GPUs, and lies some 30 % above it between.
+    The split is the theorem's. Ports share their rate fairly among messages, so a machine's share,
+    which is larger than a GPU's, travels as so many more messages, up to ``MOST_MESSAGES``. The
+    time is then ``cost.byteps_optimum_s`` and one part's more, for which no pull can be under way;
+    where a machine's share is above ``MOST_MESSAGES`` GPUs', up to 3 % beyond that.
     """
     extra = setting.gpus if setting.servers is None else setting.servers
     gpu, cpu = byteps_split(setting.gpus, extra)
-    shares = dict.fromkeys(range(setting.gpus), gpu)
-    shares |= dict.fromkeys(range(setting.gpus, setting.gpus + extra), cpu)
-    return _served("byteps", setting, {r: share for r, share in shares.items() if share}, extra)
+    messages = max(1, min(MOST_MESSAGES, math.ceil(cpu / gpu - 1e-9))) if gpu else 1
+    shares = [(rank, gpu) for rank in range(setting.gpus) if gpu]
+    for rank in range(setting.gpus, setting.gpus + extra):
+        shares += [(rank, cpu / messages)] * messages
+    return _served("byteps", setting, tuple(shares), extra)
 
 
 def byteps_split(n: int, k: int) -> tuple[float, float]:
@@ -112,16 +118,19 @@ def _of_workers(task: Task, workers: tuple[int, ...], n: int) -> Task:
 def _pushes_and_pulls(
     setting: Setting, groups: list[tuple[int, ...]], shares: Shares, n: int
 ) -> Iterator[Task]:
-    work, servers = setting.workload, tuple(shares)
-    pulls: list[Task] = []
+    work, pulls = setting.workload, list[Task]()
+    served: dict[int, float] = {}
+    for rank, share in shares:
+        served[rank] = served.get(rank, 0.0) + share
     for k, part, nbytes in _parts(setting, groups):
         name = f"{k}" if part is None else f"{k}.{part}"
         reads, writes = (ready(setting, k),), (f"pushed {name}",)
         yield exchange(f"push {name}", setting.gpus, n, shares, nbytes, reads=reads, writes=writes)
         of_all = nbytes / max(work.gradient_bytes, 1)
-        seconds = tuple(work.optimizer_s * of_all * share for share in shares.values())
+        seconds = tuple(work.optimizer_s * of_all * share for share in served.values())
         reads, writes = writes, (f"updated {name}",)
-        yield Compute(f"update {name}", seconds, "optimizer", reads, writes, servers, "server")
+        who = tuple(served)
+        yield Compute(f"update {name}", seconds, "optimizer", reads, writes, who, "server")
         stream = "pull" if setting.pipelined else "push"
         pulls.append(
             exchange(
@@ -171,18 +180,19 @@ def exchange(
 ) -> Communicate:
     """All of ``workers`` push to every server its share of the bytes, or pull it (``pull …``).
 
-    >>> print(exchange("push", 2, 3, {0: 0.25, 2: 0.75}, 100).schedule)
+    >>> print(exchange("push", 2, 3, ((0, 0.25), (2, 0.75)), 100).schedule)
     0: 1->0 c0 add
     0: 0->2 c1 add
     0: 1->2 c1 add
     """
     pulls = label.startswith("pull")
-    step = _everyone(workers, tuple(shares), pulls)
-    bounds = np.rint(np.cumsum([0.0, *shares.values()]) * nbytes).astype(np.int64)
+    servers = tuple(rank for rank, _ in shares)
+    step = _everyone(workers, servers, pulls)
+    bounds = np.rint(np.cumsum([0.0, *(part for _, part in shares)]) * nbytes).astype(np.int64)
     schedule = Schedule(
         *("exchange", n, len(shares), 1, Collective.POINT_TO_POINT),
         lambda: iter([step] if len(step) else []),
-        owner=tuple(shares),
+        owner=servers,
     )
-    key = ("exchange", pulls, workers, n, tuple(shares.items()), nbytes)
+    key = ("exchange", pulls, workers, n, shares, nbytes)
     return Communicate(label, schedule, bounds, key, reads, writes, None, stream)

@@ -6,17 +6,19 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from simcore.algorithms import ALGORITHMS, build_schedule
 from simcore.names import unknown
 from simcore.schedule import Collective
 from simcore.training.buckets import DdpOptions
+from simcore.training.memory import Optimizer
 from simcore.training.model import Workload
 from simcore.training.plan import Communicate, Compute, Task, collective
 
 Backend = Literal["nccl", "gloo"]
 BACKENDS = ("nccl", "gloo")
+Aggregation = Literal["mean", "sum"]  # of the workers' gradients, by a parameter server
 NCCL_BROADCAST_PIECE = 512 * 2**10  # NCCL cuts a broadcast into steps of this size
 MOST_PIECES = 64  # more change the time by less than one part in 64
 
@@ -29,6 +31,8 @@ class Setting:
     how much of the remaining backward pass a finished gradient need not wait for: 1 sends it at
     once, 0 after the whole pass, which is what a model whose hooks cannot run ahead does.
     ``iteration`` counts from 0: the first ones have other buckets. None is one of many to come.
+    ``state`` is what the optimizer keeps, which costs memory alone, as its time is the workload's;
+    ``aggregation`` what a server makes of gradients, which costs neither.
     """
 
     workload: Workload
@@ -46,11 +50,16 @@ class Setting:
     gpus_per_node: int | None = None
     period: int = 8
     launch_per_replica_s: float = 0.0
+    total_batch: int | None = None  # DataParallel's; None: the workload's for each GPU
+    aggregation: Aggregation = "mean"
+    state: Optimizer = field(default_factory=Optimizer)
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
             raise ValueError(unknown("backend", self.backend, BACKENDS))
         self._check_algorithm()
+        if self.aggregation not in get_args(Aggregation):
+            raise ValueError(unknown("aggregation", self.aggregation, get_args(Aggregation)))
         for name in ("gpus", "accumulate", "period", "partition_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)!r}")
@@ -60,6 +69,11 @@ class Setting:
             raise ValueError(f"overlap must be from 0 to 1, got {self.overlap!r}")
         if self.slower and len(self.slower) != self.gpus:
             raise ValueError(f"slower must hold {self.gpus} factors, got {len(self.slower)}")
+        if not self.workload.gradients:
+            raise ValueError(
+                f"no gradient arrives in {self.workload.name!r}, so there is no training step; "
+                "accepted: at least one trainable parameter that is used"
+            )
 
     def _check_algorithm(self) -> None:
         """Of the all-reduce; one that is made of nodes must know them."""
@@ -67,6 +81,11 @@ class Setting:
             raise ValueError(unknown("all-reduce", self.algorithm, all_reduces()))
         if self.algorithm == "hierarchical" and not self.gpus_per_node:
             raise ValueError("the algorithm hierarchical needs gpus_per_node")
+
+    @property
+    def samples(self) -> int:
+        """Of one micro-batch, on all GPUs together."""
+        return self.workload.batch * self.gpus if self.total_batch is None else self.total_batch
 
     @property
     def number(self) -> int:
@@ -105,29 +124,39 @@ def backward(
 ) -> Iterator[Task]:
     """The backward pass, cut where one of ``groups`` of gradients is complete.
 
-    Writes ``gradients K`` for group ``K``; the last piece writes ``backward`` too.
+    Writes ``gradients K`` for group ``K``; the last piece writes ``backward`` too. Members that
+    never get a gradient are not waited for.
     """
     workload = setting.workload
-    group_of = {index: k for k, group in enumerate(groups) for index in group}
-    missing = [len(group) for group in groups]
+    complete: dict[int, list[int]] = {}
+    for k, index in enumerate(_completing(workload, groups)):
+        complete.setdefault(index, []).append(k)
     micro = f" {number + 1}" if setting.accumulate > 1 else ""
     passed_s = 0.0
     arriving = workload.gradients
-    for position, index in enumerate(arriving):
+    for index in arriving:
         passed_s += workload.backward_s[index] if workload.backward_s else 0.0
-        complete = None
-        if index in group_of:
-            missing[group_of[index]] -= 1
-            complete = group_of[index] if not missing[group_of[index]] else None
-        last = position == len(arriving) - 1
-        if complete is not None or last:
-            label = (
-                f"backward{micro}" if complete is None else f"backward{micro} to {what} {complete}"
-            )
-            writes: tuple[str, ...] = () if complete is None else (f"gradients {complete}",)
-            writes += ("backward",) if last else ()
-            yield Compute(label, setting.seconds(passed_s), "backward", ("activations",), writes)
+        done, last = complete.get(index, []), index == arriving[-1]
+        if done or last:
+            to = f" to {what} {', '.join(map(str, done))}" if done else ""
+            writes = (*(f"gradients {k}" for k in done), *(("backward",) if last else ()))
+            seconds = setting.seconds(passed_s)
+            yield Compute(f"backward{micro}{to}", seconds, "backward", ("activations",), writes)
             passed_s = 0.0
+
+
+def _completing(workload: Workload, groups: Sequence[Sequence[int]]) -> list[int]:
+    """For each group the gradient that completes it: the last of its own to arrive.
+
+    A group whose parameters are all unused is complete with the first gradient of all: that is
+    when torch's reducer marks whatever will not arrive as ready.
+    """
+    place = {index: k for k, index in enumerate(workload.gradients)}
+    first = workload.gradients[0]
+    return [
+        max((i for i in group if i in place), key=place.__getitem__, default=first)
+        for group in groups
+    ]
 
 
 def held_back(setting: Setting, groups: Sequence[Sequence[int]]) -> Iterator[Task]:
@@ -138,13 +167,13 @@ def held_back(setting: Setting, groups: Sequence[Sequence[int]]) -> Iterator[Tas
     if setting.overlap == 1:
         return
     workload = setting.workload
-    rest_s, arrives_s = 0.0, {}
+    rest_s, rest_after_s = 0.0, {}
     for index in reversed(workload.gradients):
-        arrives_s[index] = rest_s
+        rest_after_s[index] = rest_s
         rest_s += workload.backward_s[index] if workload.backward_s else 0.0
-    for k, group in enumerate(groups):
-        hold_s = (1 - setting.overlap) * min(arrives_s.get(index, 0.0) for index in group)
-        label, seconds = f"hold {k}", setting.seconds(hold_s)
+    for k, index in enumerate(_completing(workload, groups)):
+        label = f"hold {k}"
+        seconds = setting.seconds((1 - setting.overlap) * rest_after_s[index])
         reads, writes = (f"gradients {k}",), (f"ready {k}",)
         yield Compute(label, seconds, "hold", reads, writes, stream=label)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from simcore.training import sharded as calls
 from simcore.training.buckets import buckets
+from simcore.training.calls import Call
 from simcore.training.model import Workload
 from simcore.training.plan import Communicate, Compute, Plan, Task, collective
-from simcore.training.sharded import padded_elements
 from simcore.training.strategies.ddp import ddp
 from simcore.training.strategies.setting import (
     Setting,
@@ -34,43 +35,41 @@ PREFETCHED = 2  # units whose parameters may be gathered at a time: the present 
 def zero1(setting: Setting) -> Plan:
     """Reduce-scatter of each bucket, the optimizer on a share, then all-gather of the parameters.
 
-    Stage 2 sends the same; it only frees the gradients of other GPUs' shares at once. Buffers are
-    not broadcast: that is DDP's habit.
+    Micro-batches accumulate whole gradients, which leave after the last one. Buffers are not
+    broadcast: that is DDP's habit.
     """
-    filled = buckets(setting.workload, setting.options, setting.number)
-    groups = [bucket.indices for bucket in filled]
-    tasks: list[Task] = []
-    for number in range(setting.accumulate):
-        tasks.append(forward(setting, number))
-        tasks += backward(setting, groups if number == setting.accumulate - 1 else [], number)
-    tasks += held_back(setting, groups)
-    for k, bucket in enumerate(filled):
-        reads, writes = [ready(setting, k)], [f"reduced {k}"]
-        elements = bucket.nbytes // ITEM_BYTES[bucket.dtype]
-        tasks.append(
-            reduce_scatter(
-                f"bucket {k}", setting, elements, ITEM_BYTES[bucket.dtype], reads, writes
-            )
-        )
-    reduced = [f"reduced {k}" for k in range(len(filled))]
-    tasks.append(optimizer(setting, reduced, 1 / setting.gpus))
-    for k, bucket in enumerate(filled):
-        elements, item = bucket.nbytes // ITEM_BYTES[bucket.dtype], ITEM_BYTES[bucket.dtype]
-        reads, writes = ["parameters"], [f"parameters of {k}"]
-        tasks.append(
-            collective(
-                *(f"parameters {k}", "ring-all-gather", setting.gpus, elements, item),
-                reads=reads,
-                writes=writes,
-            )
-        )
-    return Plan("zero1", setting.gpus, tuple(tasks), setting.widths)
+    return _zero("zero1", setting, each_pass=False)
 
 
 def zero2(setting: Setting) -> Plan:
-    """What stage 1 sends, with less memory."""
-    plan = zero1(setting)
-    return Plan("zero2", plan.n, plan.tasks, plan.widths)
+    """What stage 1 sends, but after each micro-batch: a GPU keeps its share of the gradients only,
+    so it has no room to accumulate the others'.
+    """
+    return _zero("zero2", setting, each_pass=True)
+
+
+def _zero(name: str, setting: Setting, *, each_pass: bool) -> Plan:
+    filled = buckets(setting.workload, setting.options, setting.number)
+    groups = [bucket.indices for bucket in filled]
+    sizes = [(b.nbytes // ITEM_BYTES[b.dtype], ITEM_BYTES[b.dtype]) for b in filled]
+    tasks: list[Task] = []
+    for number in range(setting.accumulate):
+        reducing = each_pass or number == setting.accumulate - 1
+        tasks.append(forward(setting, number))
+        tasks += backward(setting, groups if reducing else [], number)
+        if not reducing:
+            continue
+        tasks += held_back(setting, groups)
+        for k, size in enumerate(sizes):
+            reads, writes = [ready(setting, k)], [f"reduced {k}"]
+            tasks.append(reduce_scatter(f"bucket {k}", setting, *size, reads, writes))
+    reduced = [f"reduced {k}" for k in range(len(filled))]
+    tasks.append(optimizer(setting, reduced, 1 / setting.gpus))
+    for k, size in enumerate(sizes):
+        label, reads, writes = f"parameters {k}", ["parameters"], [f"parameters of {k}"]
+        algorithm = (label, "ring-all-gather", setting.gpus)
+        tasks.append(collective(*algorithm, *size, reads=reads, writes=writes))
+    return Plan(name, setting.gpus, tuple(tasks), setting.widths)
 
 
 def zero_redundancy_optimizer(setting: Setting) -> Plan:
@@ -81,12 +80,22 @@ def zero_redundancy_optimizer(setting: Setting) -> Plan:
     plan = ddp(setting)
     tasks = list(plan.tasks[:-1])
     last = plan.tasks[-1]
-    tasks.append(optimizer(setting, last.reads, 1 / setting.gpus))
+    assert isinstance(last, Compute)
     n = setting.gpus
+    tasks.append(replace(last, seconds=_owners_s(setting)))
     for call in calls.zero_redundancy_optimizer(setting.workload, n):
         task = broadcast(call.label, setting, call.nbytes, ["parameters"])
         tasks.append(_from(task, int(call.label.rpartition(" ")[2]), n))
     return Plan("zero-redundancy-optimizer", n, tuple(tasks), setting.widths)
+
+
+def _owners_s(setting: Setting) -> tuple[float, ...]:
+    """What each rank's optimizer needs for the parameters that are its own."""
+    work, slower = setting.workload, setting.slower or (1.0,) * setting.gpus
+    shares = calls.owned(work.parameters, setting.gpus)
+    trained = [sum(p.elements for p in share if p.trainable) for share in shares]
+    of_one_s = work.optimizer_s / max(sum(trained), 1)
+    return tuple(of_one_s * own * factor for own, factor in zip(trained, slower, strict=True))
 
 
 def _from(task: Communicate, root: int, n: int) -> Communicate:
@@ -119,8 +128,9 @@ def reduce_scatter(
 def units(workload: Workload) -> list[tuple[str, tuple[int, ...]]]:
     """The layers that FSDP wraps one by one: a name and the parameters in it, in order.
 
-    Parameters belong together while their names agree up to the first part that is a number
-    (``h.3``, ``layer2.0``); those without one are the root's, which comes first.
+    Parameters belong together while their names agree up to the first part that is a number, or
+    ends in one after an underscore (``h.3``, ``layer2.0``, ``layers.encoder_layer_3``); those
+    without one are the root's, which comes first.
 
     >>> from simcore.training.model import Parameter
     >>> names = ("wte.weight", "h.0.a", "h.0.b", "h.1.a", "ln.weight")
@@ -129,7 +139,7 @@ def units(workload: Workload) -> list[tuple[str, tuple[int, ...]]]:
     """
     found: dict[str, list[int]] = {"": []}
     for index, parameter in enumerate(workload.parameters):
-        match = re.match(r"(?:[^.]+\.)*?\d+(?=\.)", parameter.name)
+        match = re.match(r"(?:[^.]+\.)*?(?:[^.]*_)?\d+(?=\.)", parameter.name)
         key = match[0] if match else ""
         found.setdefault(key, []).append(index)
     if len(found) > 1 and not found[""]:
@@ -163,113 +173,124 @@ def hsdp(setting: Setting) -> Plan:
         raise ValueError(
             f"hsdp shards inside a node: gpus_per_node must divide {setting.gpus}, got {inside!r}"
         )
-    return _fsdp("hsdp", setting, reshard=True)
+    return _fsdp("hsdp", setting, reshard=True, inside=inside)
 
 
-def _fsdp(name: str, setting: Setting, reshard: bool) -> Plan:
-    n = setting.gpus
-    inside = setting.gpus_per_node if name == "hsdp" and setting.gpus_per_node else n
-    groups = [tuple(range(first, first + inside)) for first in range(0, n, inside)]
-    parts = units(setting.workload)
-    step = _Sharded(setting, parts, groups, reshard)
-    tasks: list[Task] = []
-    for number in range(setting.accumulate):
-        tasks += step.forward(number)
-        tasks += step.backward(number)
-    tasks.append(optimizer(setting, [f"reduced {u}" for u in range(len(parts))], 1 / inside))
-    return Plan(name, n, tuple(tasks), setting.widths)
+def _fsdp(name: str, setting: Setting, reshard: bool, inside: int | None = None) -> Plan:
+    step = _Sharded(setting, inside or setting.gpus, reshard)
+    tasks = [task for _ in range(setting.accumulate) for task in step.one_pass()]
+    tasks.append(optimizer(setting, step.reduced, 1 / step.inside))
+    return Plan(name, setting.gpus, tuple(tasks), setting.widths)
 
 
 class _Sharded:
-    """Makes the tasks of FSDP's units, in the order in which the program issues them."""
+    """Makes the tasks of FSDP's units, in the order in which the program issues them.
 
-    def __init__(
-        self,
-        setting: Setting,
-        parts: list[tuple[str, tuple[int, ...]]],
-        groups: list[tuple[int, ...]],
-        reshard: bool,
-    ) -> None:
-        self.setting, self.parts, self.groups, self.reshard = setting, parts, groups, reshard
-        self.work = setting.workload
-        self.inside = len(groups[0])
+    What is sent is ``calls.fsdp``'s, which is held to torch.
+    """
 
-    def forward(self, number: int) -> Iterator[Task]:
-        """Each unit's parameters are gathered one unit ahead of its computing."""
-        for u, (name, members) in enumerate(self.parts):
-            yield from self._gather(u, "forward")
-            seconds = sum(self.work.forward_s[i] for i in members) if self.work.forward_s else 0.0
-            yield Compute(
-                *(f"forward {name or 'root'}", self.setting.seconds(seconds), "forward"),
-                (self._held(u), "activations"),
-                ("activations",),
-            )
+    def __init__(self, setting: Setting, inside: int, reshard: bool) -> None:
+        self.setting, self.inside, self.reshard = setting, inside, reshard
+        self.work, n = setting.workload, setting.gpus
+        self.groups = [tuple(range(first, first + inside)) for first in range(0, n, inside)]
+        self.parts = units(self.work)
+        held = [[self.work.parameters[i] for i in members] for _, members in self.parts]
+        self.first = 0 if self.parts[0][0] else 1  # after the root, if it has parameters
+        silent = set(range(len(self.work.parameters))) - set(self.work.gradients)
+        self.issued = calls.fsdp(
+            held[self.first :],
+            n,
+            root=held[0] if self.first else (),
+            reshard=reshard,
+            replicas=len(self.groups),
+            unused={self.work.parameters[i].name for i in silent},
+        )
+        sent = {self._unit(call) for call in self.issued if call.kind != "all_gather"}
+        self.reduced = [f"reduced {u}" for u in sorted(sent)]
 
-    def backward(self, number: int) -> Iterator[Task]:
-        """In reverse. The next unit's are asked for before this one's gradients are sent."""
-        last = len(self.parts) - 1
-        for u in range(last, -1, -1):
-            name, members = self.parts[u]
-            if u == last:
-                yield from self._gather_again(u)
-            if u:
-                yield from self._gather_again(u - 1)
-            seconds = sum(self.work.backward_s[i] for i in members) if self.work.backward_s else 0.0
-            writes = ("activations", f"gradients {u}", *(("backward",) if u == 0 else ()))
-            yield Compute(
-                *(f"backward {name or 'root'}", self.setting.seconds(seconds), "backward"),
-                (self._held(u),),
-                writes,
-            )
-            yield from self._reduce(u)
+    def _unit(self, call: Call) -> int:
+        """The number of its part."""
+        match = re.match(r"unit (\d+)", call.label)
+        return int(match[1]) + self.first if match else 0
 
-    def _gather_again(self, u: int) -> Iterator[Task]:
-        if not self._kept(u):
-            yield from self._gather(u, "backward")
+    def one_pass(self) -> Iterator[Task]:
+        """Forward: each unit's parameters are gathered one unit ahead of its computing. Backward
+        in reverse: the next unit's are asked for before this one's gradients are sent.
+        """
+        ahead = len(self.parts) if self.inside > 1 else 0
+        for u in range(len(self.parts)):
+            for call in self.issued[u : min(u + 1, ahead)]:
+                yield from self._tasks(call, "forward")
+            yield self._forward(u)
+        left = len(self.parts)  # units whose backward pass is not issued yet
+        for call in self.issued[ahead:]:
+            u = self._unit(call)
+            while left > (u + 2 if call.kind == "all_gather" else u):
+                left -= 1
+                yield self._backward(left)
+            yield from self._tasks(call, "backward")
+        for u in range(left - 1, -1, -1):
+            yield self._backward(u)
 
-    def _kept(self, u: int) -> bool:
-        """Whether parameters stay from the forward to the backward pass; the root's always do."""
-        return not self.reshard or not self.parts[u][0]
+    def _forward(self, u: int) -> Compute:
+        name, members = self.parts[u]
+        seconds = sum(self.work.forward_s[i] for i in members) if self.work.forward_s else 0.0
+        return Compute(
+            *(f"forward {name or 'root'}", self.setting.seconds(seconds), "forward"),
+            (self._held(u), "activations"),
+            ("activations",),
+        )
+
+    def _backward(self, u: int) -> Compute:
+        name, members = self.parts[u]
+        seconds = sum(self.work.backward_s[i] for i in members) if self.work.backward_s else 0.0
+        writes = ("activations", f"gradients {u}", *(("backward",) if u == 0 else ()))
+        return Compute(
+            *(f"backward {name or 'root'}", self.setting.seconds(seconds), "backward"),
+            (self._held(u),),
+            writes,
+        )
 
     def _held(self, u: int) -> str:
         """The place where a unit's gathered parameters lie: two places, used in turn.
 
-        What is not freed has a place of its own; so has the root.
+        What is not freed between the passes has a place of its own: the root, and everything
+        unless ``reshard``.
         """
-        if self._kept(u):
+        if not self.reshard or not self.parts[u][0]:
             return f"parameters of {u}"
         return f"place {u % PREFETCHED}"
 
-    def _elements(self, u: int) -> dict[str, int]:
-        """By type, padded so that every GPU's share is as large."""
-        sums: dict[str, int] = {}
-        for index in self.parts[u][1]:
-            parameter = self.work.parameters[index]
-            elements = padded_elements(parameter, self.inside)
-            sums[parameter.dtype] = sums.get(parameter.dtype, 0) + elements
-        return sums
-
-    def _gather(self, u: int, when: str) -> Iterator[Task]:
-        for dtype, elements in self._elements(u).items():
-            for ranks in self.groups:
+    def _tasks(self, call: Call, when: str) -> Iterator[Task]:
+        """One call, in every group of ranks that makes it."""
+        u = self._unit(call)
+        name, item = self.parts[u][0] or "root", self._item(u, call)
+        size = call.nbytes // item, item
+        for ranks in self._ranks(call):
+            if call.kind == "all_gather":
                 yield collective(
-                    f"gather {self.parts[u][0] or 'root'} for {when}",
-                    *("ring-all-gather", self.inside, elements, ITEM_BYTES[dtype]),
-                    ranks=ranks if len(self.groups) > 1 else None,
+                    *(f"gather {name} for {when}", "ring-all-gather", self.inside, *size),
+                    ranks=ranks,
                     reads=["parameters"],
                     writes=[self._held(u)],
                 )
+                continue
+            made, writes = [f"gradients {u}"], [f"reduced {u}"]
+            if call.kind == "reduce_scatter":
+                yield reduce_scatter(f"reduce {name}", self.setting, *size, made, writes, ranks)
+                continue
+            label, reads = f"all-reduce {name} between nodes", writes if self.inside > 1 else made
+            yield all_reduce(label, self.setting, *size, reads, writes, ranks)
 
-    def _reduce(self, u: int) -> Iterator[Task]:
-        for dtype, elements in self._elements(u).items():
-            reads, writes = [f"gradients {u}"], [f"reduced {u}"]
-            label, item = f"reduce {self.parts[u][0] or 'root'}", ITEM_BYTES[dtype]
-            for ranks in self.groups:
-                everyone = ranks if len(self.groups) > 1 else None
-                yield reduce_scatter(label, self.setting, elements, item, reads, writes, everyone)
-            if len(self.groups) > 1:
-                for place in range(self.inside):
-                    across = tuple(ranks[place] for ranks in self.groups)
-                    share = elements // self.inside
-                    label = f"all-reduce {self.parts[u][0] or 'root'} between nodes"
-                    yield all_reduce(label, self.setting, share, item, writes, writes, across)
+    def _item(self, u: int, call: Call) -> int:
+        """Bytes of a number; parameters of several types are gathered as bytes."""
+        parameters = [self.work.parameters[i] for i in self.parts[u][1]]
+        if call.kind != "all_gather":
+            parameters = [p for p in parameters if p.trainable]
+        items = {ITEM_BYTES[p.dtype] for p in parameters}
+        return items.pop() if len(items) == 1 else 1
+
+    def _ranks(self, call: Call) -> list[tuple[int, ...] | None]:
+        """Of each group: a node, or those at one place in their nodes; None stands for all."""
+        groups = self.groups if call.kind != "all_reduce" else list(zip(*self.groups, strict=True))
+        return [None] if len(groups) == 1 else [*groups]
