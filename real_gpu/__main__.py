@@ -15,8 +15,6 @@ from real_gpu.commands import COMMANDS, parser
 from real_gpu.job import RunError, Stopped
 from real_gpu.processes.seats import Seat, find_seat
 
-LAUNCHED = ("run", "info", "clean")  # what torchrun and srun may start as well
-
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
@@ -35,11 +33,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _command(words: list[str], seat: Seat | None) -> int:
     try:
-        if seat and words and words[0] in COMMANDS and words[0] not in LAUNCHED:
-            raise ValueError(
-                f"{words[0]} starts its own processes; accepted under {seat.launcher}: "
-                f"{', '.join(LAUNCHED)}"
-            )
         args = parser().parse_args(words)
     except ValueError as error:
         if seat is None:

@@ -5,8 +5,9 @@ else. ``info`` finds the facts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from real_gpu.job import COLLECTIVES, TRAININGS, RunError
 
@@ -25,6 +26,7 @@ class Torch:
     nccl: str | None = None
     gloo: bool = False
     problem: str | None = None
+    cuda_ids: tuple[str, ...] = ()  # of the devices, anywhere in the world; "" where unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Machine:
 
     @property
     def mig(self) -> bool:
-        """Whether the device is a slice of a GPU, of which a process sees one at a time."""
+        """Whether a device is a slice of a GPU, of which a process sees one at a time."""
         return any("MIG" in name.split() for name in self.torch.cuda_devices)
 
 
@@ -91,9 +93,10 @@ def choose(
     if name == "torch.dp":
         return _one_process(machine, asked, gpus)
     replayed = name not in COLLECTIVES + TRAININGS
-    best = _best(machine, gpus, replayed and not processes) if asked == "auto" else asked
+    buffers_do = replayed and not processes
+    best = _best(machine, gpus, buffers_do) if asked == "auto" else asked
     if best == "nccl":
-        return _nccl(machine, gpus)
+        return _nccl(machine, gpus, buffers_do)
     if best == "device":
         return _device(machine, name)
     if not machine.torch.gloo:
@@ -103,9 +106,14 @@ def choose(
 
 def _best(machine: Machine, gpus: int, buffers_do: bool) -> str:
     """``buffers_do``: they may stand for ranks."""
-    if machine.torch.nccl and gpus <= machine.devices:
+    if machine.torch.nccl and _each_its_own(machine, gpus):
         return "nccl"
     return "device" if machine.devices == 1 and buffers_do else "gloo"
+
+
+def _each_its_own(machine: Machine, gpus: int) -> bool:
+    """Whether every rank has a device, of those that NCCL joins."""
+    return gpus <= machine.devices and (gpus == 1 or not machine.mig)
 
 
 def _why_gloo(machine: Machine, asked: str, gpus: int) -> str:
@@ -115,26 +123,31 @@ def _why_gloo(machine: Machine, asked: str, gpus: int) -> str:
         return "no CUDA device, so ranks are processes on the CPU"
     if not machine.torch.nccl:
         return f"{_count(machine.devices)}, but this torch has no NCCL: ranks are on the CPU"
+    if machine.mig:
+        return "NCCL joins no MIG slices, so ranks are processes on the CPU"
     return (
         f"{gpus} ranks are more than {_count(machine.devices)}, so ranks are processes on the "
         f"CPU; on GPUs with --gpus {machine.devices}"
     )
 
 
-def _nccl(machine: Machine, gpus: int) -> Choice:
+def _nccl(machine: Machine, gpus: int, buffers_do: bool) -> Choice:
     version, have = machine.torch.nccl, machine.devices
     if not version or not have:
         lack = "no CUDA device is here" if version else "this torch has no NCCL"
         raise RunError(f"NCCL needs a CUDA device for each rank; {lack}; use --backend gloo")
-    if gpus <= have:
+    if _each_its_own(machine, gpus):
         return Choice("nccl", f"{_count(have)} and NCCL {version}")
-    if machine.environment.get(MULTI_RANK) != "1" or machine.mig:
+    instead = "--backend gloo or --backend device" if buffers_do else "--backend gloo"
+    if machine.mig:
+        raise RunError(f"NCCL joins no MIG slices; use {instead}")
+    if machine.environment.get(MULTI_RANK) != "1":
         raise RunError(
             f"{gpus} ranks over NCCL need as many CUDA devices; {_count(have)} here; use "
-            f"--backend gloo, --backend device or fewer ranks{_several(machine)}"
+            f"{instead}, or fewer ranks{_several(machine)}"
         )
     if not _at_least(version, MULTI_RANK_FROM):
-        raise RunError(f"{MULTI_RANK}=1 needs NCCL 2.30, this is {version}; use --backend device")
+        raise RunError(f"{MULTI_RANK}=1 needs NCCL 2.30, this is {version}; use {instead}")
     return Choice(
         "nccl",
         f"{gpus} ranks on {_count(have)}: NCCL {version} with {MULTI_RANK}=1, experimental",
@@ -143,7 +156,7 @@ def _nccl(machine: Machine, gpus: int) -> Choice:
 
 def _several(machine: Machine) -> str:
     """That NCCL may take several ranks on a GPU, where it may."""
-    if machine.mig or not _at_least(machine.torch.nccl or "0", MULTI_RANK_FROM):
+    if not _at_least(machine.torch.nccl or "0", MULTI_RANK_FROM):
         return ""
     return f"; {MULTI_RANK}=1 in the environment allows several ranks on a GPU (experimental)"
 
@@ -168,6 +181,26 @@ def _device(machine: Machine, name: str) -> Choice:
     slice_of = "a MIG slice, which NCCL cannot join with others" if machine.mig else "one GPU"
     why = slice_of if machine.devices == 1 else "asked for"
     return Choice("device", f"{why}: buffers on {machine.torch.cuda_devices[0]} stand for ranks")
+
+
+def choose_together(
+    asked: str, devices: Sequence[Mapping[str, Any]], variables: Mapping[str, str]
+) -> Choice:
+    """The backend of ranks that others started, each on one of these ``devices``: as ``choose``
+    has it on a machine with those that differ. ``variables`` are those that all ranks have.
+
+    >>> two = [
+    ...     {"id": "a", "name": "T4", "nccl": "2.30.7"},
+    ...     {"id": "b", "name": "T4", "nccl": "2.29"},
+    ... ]
+    >>> choose_together("auto", two, {}).backend, choose_together("auto", [two[0]] * 2, {}).backend
+    ('nccl', 'gloo')
+    """
+    apart = {device["id"]: device["name"] for device in devices}
+    oldest = min((d["nccl"] for d in devices), key=lambda v: [*map(int, re.findall(r"\d+", v))])
+    torch = Torch(cuda_devices=tuple(apart.values()), nccl=oldest, gloo=True)
+    machine = Machine(torch, environment=variables)
+    return choose(machine, asked, len(devices), processes=True)
 
 
 def _one_process(machine: Machine, asked: str, gpus: int) -> Choice:

@@ -17,7 +17,7 @@ from typing import Any
 
 from real_gpu.backends import Choice, Machine, Torch, advice, choose
 from real_gpu.job import RunError
-from real_gpu.network.shaped import why_not
+from real_gpu.network.shaped import why_no_latency, why_not
 
 _HOW_TORCH = "pip install torch (the package's extra 'real' has all that runs need)"
 _GPU_SIGNS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -42,6 +42,9 @@ def torch_here() -> Torch:
         cuda_devices=tuple(torch.cuda.get_device_name(d) for d in devices),
         nccl=nccl,
         gloo=dist.is_available() and dist.is_gloo_available(),
+        cuda_ids=tuple(
+            str(getattr(torch.cuda.get_device_properties(d), "uuid", "")) for d in devices
+        ),
     )
 
 
@@ -87,7 +90,8 @@ def info() -> dict[str, Any]:
     machine = replace(machine_here(), no_network=why_not())
     torch = machine.torch
     backend, why = _choice(machine)
-    missing = [text for text in (torch.problem, machine.no_network) if text]
+    no_latency = why_no_latency() if machine.no_network is None else None
+    missing = [text for text in (torch.problem, machine.no_network, no_latency) if text]
     uses = {
         "ml_dtypes": "which bfloat16 needs",
         "psutil": "which runs need",
@@ -107,6 +111,7 @@ def info() -> dict[str, Any]:
         "nccl": torch.nccl,
         "gloo": torch.gloo,
         "shaped_network": _shaped_how(machine) if machine.no_network is None else None,
+        "shaped_latency": machine.no_network is None and no_latency is None,
         "pyroute2": version_of("pyroute2"),
         "platform": sys.platform,
         "wsl": machine.wsl,
@@ -129,6 +134,13 @@ def _choice(machine: Machine) -> tuple[str | None, str]:
     return choice.backend, choice.why
 
 
+def _shaped_words(found: dict[str, Any]) -> str:
+    if not found["shaped_network"]:
+        return "not here"
+    added = "can be added (netem)" if found["shaped_latency"] else "cannot be added"
+    return f"{found['shaped_network']}; latency {added}"
+
+
 def _shaped_how(machine: Machine) -> str:
     return "as root" if machine.root else "in an unprivileged user namespace"
 
@@ -149,7 +161,7 @@ def as_text(found: dict[str, Any]) -> str:
         f"torch: {found['torch'] or 'absent'}",
         f"Gloo: {'here' if found['gloo'] else 'absent'}",
         f"NCCL: {found['nccl'] or 'absent'}; CUDA devices: {cuda}",
-        f"shaped network: {found['shaped_network'] or 'not here'}",
+        f"shaped network: {_shaped_words(found)}",
         *(f"missing: {text}" for text in found["missing"]),
         *(f"note: {text}" for text in found["advice"]),
     ]

@@ -35,6 +35,7 @@ COLLECTIVES = (
 )
 TRAININGS = ("torch.ddp", "torch.fsdp", "torch.zero", "torch.dp", "torch.ps", "torch.ps-async")
 VENDOR = COLLECTIVES + TRAININGS
+OVER_GLOO = ("torch.ps", "torch.ps-async")  # from the CPU's memory, whatever the backend
 TRAINED = "torch.ddp"
 PLAIN = "shaped network"
 # What a shaped network's wires carry and its counters count, whatever a cluster file says.
@@ -111,6 +112,7 @@ class Case:
     (``confidence.enough``). What is not ``counted`` leaves the counters of a shaped network
     alone, which saves time between runs.
     ``fills`` is the network whose links a calibration fills: a cluster file's content.
+    ``places`` are the ranks that a calibration's pattern takes for its own (``patterns.pattern``).
     """
 
     name: str
@@ -126,6 +128,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)  # of a training of the library's
     profile: str | None = None  # file for torch's own trace of one more run, on rank 0
     fills: dict[str, Any] | None = None
+    places: tuple[int, ...] = (0, 1, 2)
 
     @property
     def warm_runs(self) -> int:
@@ -172,6 +175,8 @@ class CaseResult:
     collectives it was seen to issue. Begins and ends are of each run and rank, counted from the
     agreed start; ``clocks_s`` is how sure that is in each run, where the ranks have clocks of
     their own. ``devices`` holds, for each timed run, what each rank's GPU saw (``device.clock``).
+    ``watched_s`` is the time of a run of its own for the spans, where timed runs keep none.
+    ``host_s`` holds the runs' times by the host's clock where ``runs_s`` are the devices'.
     """
 
     runs_s: list[float]
@@ -182,11 +187,31 @@ class CaseResult:
     ends_s: list[list[float]] = field(default_factory=list)
     clocks_s: list[float] = field(default_factory=list)
     devices: list[list[dict[str, Any]]] = field(default_factory=list)
+    watched_s: float | None = None
+    host_s: list[float] = field(default_factory=list)
+
+    @property
+    def traced_s(self) -> float:
+        """How long the run took whose spans are kept."""
+        return self.runs_s[-1] if self.watched_s is None else self.watched_s
+
+    @property
+    def devices_s(self) -> list[float]:
+        """Each run's time by the devices' own clocks: the slowest rank's; empty without any."""
+        return [max(seen["device_s"] for seen in run) for run in self.devices]
+
+    def by_device(self) -> CaseResult:
+        """The same, its runs timed by the devices where they have been: without what the host
+        takes to wake up before, and to notice the end.
+        """
+        if self.host_s or len(self.devices) < len(self.runs_s):
+            return self
+        return replace(self, runs_s=self.devices_s, host_s=self.runs_s)
 
 
 def job_from_json(document: dict[str, Any]) -> Job:
     """The inverse of ``Job.to_json``."""
-    cases = tuple(Case(**case) for case in document["cases"])
+    cases = tuple(Case(**case | {"places": tuple(case["places"])}) for case in document["cases"])
     network = None
     if document["network"]:
         slow_links = tuple(document["network"].pop("slow_links"))
@@ -194,12 +219,19 @@ def job_from_json(document: dict[str, Any]) -> Job:
     return Job(**document | {"cases": cases, "network": network})
 
 
+def joining_s(n: int, backend: str) -> float:
+    """How long the ranks may take to meet: NCCL builds its channels between all of them, and each
+    driver call of it waits for those of the other ranks on its machine.
+    """
+    return 30.0 if backend == "gloo" else 60.0 + 5 * n
+
+
 def reference_schedule(case: Case, n: int) -> Schedule:
     """The schedule whose reference result the case must reach."""
     if case.fills is not None:
         return calibration_schedule(cluster_from_dict(case.fills, n))
     if case.name in PATTERNS:
-        return pattern(case.name, n)
+        return pattern(case.name, n, tuple(case.places))  # a list, when it has travelled
     return build_schedule(case.name, workers(case, n), **case.flags)
 
 

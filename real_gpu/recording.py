@@ -25,6 +25,7 @@ from real_gpu.job import (
     workers,
 )
 from real_gpu.network.instrument import instrument
+from real_gpu.network.interfaces import NCCL_VARIABLE, interface_for_nccl
 from real_gpu.network.probes import spans_of
 from real_gpu.validation.confidence import median_interval
 from real_gpu.vendor import collectives as vendor
@@ -146,6 +147,11 @@ def _seen(result: CaseResult) -> list[Any] | None:
 
 
 def _notes(job: Job, case: Case, result: CaseResult, known: bool) -> list[str]:
+    by = ["timed by the GPUs: between CUDA events, of the slowest rank"] if result.host_s else []
+    return by + _notes_of_kind(job, case, result, known)
+
+
+def _notes_of_kind(job: Job, case: Case, result: CaseResult, known: bool) -> list[str]:
     if case.name in COLLECTIVES:
         return vendor.notes(case, job.n, known)
     if case.name in TRAININGS:
@@ -157,7 +163,9 @@ def _devices(result: CaseResult) -> dict[str, Any]:
     """What the GPUs saw of the runs: the last rank's time, and NVLink's bytes per rank."""
     if not result.devices:
         return {}
-    seen: dict[str, Any] = {"device_s": [max(d["device_s"] for d in r) for r in result.devices]}
+    seen: dict[str, Any] = {"device_s": result.devices_s}
+    if result.host_s:
+        seen["host_s"] = result.host_s
     for way in ("nvlink_sent_bytes", "nvlink_received_bytes"):
         runs = [[d[way] for d in run] for run in result.devices]
         known = all(value is not None for run in runs for value in run)
@@ -176,7 +184,7 @@ def _simulated(job: Job, case: Case) -> tuple[dict[str, Any] | None, list[str]]:
         return None, []
     if job.network is None:
         where = _WHERE[job.backend]
-        if "interfaces" in job.launched:
+        if job.launched.get("interfaces"):  # NCCL finds its own
             where = f"of {' and '.join(job.launched['interfaces'])}"
         return None, [f"not simulated: the rate {where} is not known"]
     run = simulate(
@@ -210,7 +218,10 @@ def environment(job: Job, command: str) -> dict[str, Any]:
         here = torch_here()
         versions |= {"nccl": here.nccl, "driver": driver_version()}
         gpus = {"gpus": list(here.cuda_devices[: job.n]), "links": topology()}
-        gpus |= {"nccl_variables": nccl_variables()}
+        told = nccl_variables()
+        if job.backend == "nccl" and not job.launched:
+            told[NCCL_VARIABLE] = interface_for_nccl()
+        gpus |= {"nccl_variables": told}
     return {
         "versions": versions,
         "machine": {
@@ -236,11 +247,11 @@ def _cpu_model() -> str:
 
 
 def trace_of(job: Job, case: Case, result: CaseResult) -> Trace:
-    """The spans of the last timed run as a trace of source REPLAYED."""
+    """The spans that were kept, as a trace of source REPLAYED."""
     order = np.lexsort(np.array([(row[1], row[7]) for row in result.spans], float).reshape(-1, 2).T)
     spans = spans_of([result.spans[row] for row in order.tolist()])
     payload = result.payload or []
     sent, received = (np.array([p[way] for p in payload], np.int64) for way in ("sent", "received"))
     return Trace(
-        Source.REPLAYED, case.name, job.n, result.runs_s[-1], sent, received, spans, no_pieces()
+        Source.REPLAYED, case.name, job.n, result.traced_s, sent, received, spans, no_pieces()
     )

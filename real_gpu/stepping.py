@@ -11,7 +11,7 @@ import numpy as np
 
 from real_gpu.job import TRAINED, Case, CaseResult, Job, RunError, parse_rate_network
 from real_gpu.network.instrument import calibration, instrument
-from real_gpu.processes.measure import measure
+from real_gpu.processes.stage import HERE, Stage
 from real_gpu.recording import counted_payload, environment
 from simcore.commands.training import flag_of
 from simcore.measured.step_records import VENDOR_STEPS, StepRecord, computing_s, options_of
@@ -70,6 +70,7 @@ def take_steps(
     backend: str = "gloo",
     runs: int = 5,
     command: str = "",
+    stage: Stage = HERE,
 ) -> list[tuple[StepRecord, Trace | None]]:
     """Run each step with and without communication, on one set of ranks; all need as many.
 
@@ -84,8 +85,8 @@ def take_steps(
         raise ValueError(f"network {network!r}: accepted is a rate alone")
     checks = () if shaped is None else (calibration(shaped),)
     cases = [case for step in steps for case in cases_of(step, runs)]
-    job = Job(n, (*checks, *cases), backend, shaped)
-    results = measure(job)
+    job = stage.place(Job(n, (*checks, *cases), backend, shaped))
+    results = stage.measure(job)
     calibrated = results[0] if checks else None
     found = []
     for k, step in enumerate(steps):
@@ -152,7 +153,7 @@ def _record(
 
 
 def _trace(step: Step, done: CaseResult) -> Trace:
-    """The last run's tasks and messages, as ``PlanRun.trace`` has them of a simulated one."""
+    """The tasks and messages that were kept, as ``PlanRun.trace`` has them of a simulated one."""
     columns = np.array(done.spans, float).reshape(-1, 11).T
     columns = columns[:, np.lexsort((columns[1], columns[7]))]
     whole = columns.astype(np.int64)
@@ -160,6 +161,6 @@ def _trace(step: Step, done: CaseResult) -> Trace:
     of |= {"start_s": columns[7], "end_s": columns[8]}
     sent, received = (np.array(b, np.int64) for b in counted_payload(done) or ((), ()))
     plan, names = step.plan, tuple(task.label for task in step.plan.tasks)
-    totals = (done.runs_s[-1], sent, received)
+    totals = (done.traced_s, sent, received)
     spans, pieces = Spans(**of), no_pieces()
     return Trace(Source.REPLAYED, plan.name, plan.n, *totals, spans, pieces, names, whole[10])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import socket
@@ -21,9 +22,16 @@ _LAUNCHER.set_forkserver_preload(
 
 
 def rank_main(
-    arguments: list[str], environment: dict[str, str], folder: str, name: str, shift_s: float
+    arguments: list[str],
+    environment: dict[str, str],
+    folder: str,
+    name: str,
+    shift_s: float,
+    patches: dict[str, Any],
 ) -> None:
-    """The command line in a child, its output in files; on a machine whose clock is shifted."""
+    """The command line in a child, its output in files; on a machine whose clock is shifted, with
+    other values of some names.
+    """
     os.chdir(folder)
     for number in (1, 2):
         os.dup2(os.open(f"{name}.{number}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
@@ -34,6 +42,10 @@ def rank_main(
         real = time.monotonic
         time.monotonic = lambda: real() + shift_s
         machines.clock_name = lambda: f"shifted by {shift_s}"
+    for path, value in patches.items():
+        module, _, attribute = path.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute)
+        setattr(sys.modules[module], attribute, value)
     from real_gpu.__main__ import main
 
     sys.exit(main(arguments))
@@ -60,7 +72,7 @@ def _connections(process: BaseProcess) -> int:
         return 0
 
 
-class Launched:
+class Processes:
     """A rank for each of the commands, as torchrun or srun start them."""
 
     def __init__(
@@ -69,6 +81,7 @@ class Launched:
         commands: list[str],
         srun: bool = False,
         shifts_s: tuple[float, ...] = (),
+        patches: dict[str, Any] | None = None,
         **changes: str,
     ) -> None:
         self.folder, self.processes = folder, list[BaseProcess]()
@@ -90,6 +103,7 @@ class Launched:
                 str(folder),
                 f"rank{rank}",
                 shift_s,
+                patches or {},
             )
             process = _LAUNCHER.Process(target=rank_main, args=job)
             process.start()

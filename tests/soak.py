@@ -1,11 +1,13 @@
-"""Ends runs at random moments in every way, again and again, and looks for what is left.
+"""Makes runs fail in every way, again and again, and looks for what is left.
 
     python -m tests.soak [--times 100] [--seed 0] [--out docs/reports/soak.md]
 
-Outside the suite: 100 times take about twenty minutes. Each time a run of two ranks is started,
-over loopback or the shaped network, and ended by one of ``FAULTS`` after a random part of its
-first seconds, while it starts, connects or sends. It must end within 15 s with one line and
-status 1 and leave no process, interface, namespace or file. Exits with 1 if one did not.
+Outside the suite: 100 times take about twenty minutes. Each time a run of two ranks is started.
+``ENDINGS`` end it, over loopback or the shaped network, after a random part of its first seconds,
+while it starts, connects or sends: it must end within 15 s with one line and status 1.
+``BEGINNINGS`` give it what cannot work: it must end with one line, and status 1, or 2 where that
+is the input's fault. None may leave a process, interface, namespace or file. Exits with 1 if one
+did not do so.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import platform
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,9 +29,11 @@ from pathlib import Path
 import psutil
 
 from real_gpu.network.shaped import why_not
-from tests.long_run import WITHIN_S, Run
+from tests.launched import Processes
+from tests.long_run import WITHIN_S, Run, interfaces
 
 MOST_DELAY_S = 6.0  # by then the ranks have sent for seconds
+STARTS_WITHIN_S = 60  # a run that fails by itself, the import of torch included
 
 
 def kill_a_rank(run: Run) -> str:
@@ -64,13 +69,90 @@ def kill_the_launcher(run: Run) -> str:
     return ""
 
 
-FAULTS: dict[str, Callable[[Run], str]] = {
+ENDINGS: dict[str, Callable[[Run], str]] = {
     "a rank killed": kill_a_rank,
     "SIGINT": interrupt,
     "Ctrl-C twice, to the whole group": interrupt_twice,
     "SIGTERM": terminate,
     "the launcher killed": kill_the_launcher,
 }
+
+
+def port_in_use(folder: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        _fails(Run(folder, None, "--port", port), f"port {port} on 127.0.0.1 cannot be used", 1)
+
+
+def missing_interface(folder: Path) -> None:
+    run = Run(folder, None, GLOO_SOCKET_IFNAME="eth99")
+    _fails(run, "GLOO_SOCKET_IFNAME 'eth99' is not here", 2)
+
+
+def _fails(run: Run, message: str, status: int) -> None:
+    try:
+        run.check_ended(message, status, STARTS_WITHIN_S)
+    finally:
+        run.end()
+
+
+OWN_MOUNTS = ("unshare", "--user", "--map-root-user", "--mount")
+
+
+def no_shared_memory(folder: Path) -> None:
+    """Nothing needs it: the run goes through."""
+    full = "mount -t tmpfs -o size=4k,nr_inodes=2 none /dev/shm && cp /etc/hostname /dev/shm/full"
+    run = Run(
+        folder, None, "--runs", "1", before=(*OWN_MOUNTS, "sh", "-c", f'{full} && exec "$0" "$@"')
+    )
+    try:
+        _, complaints = run.process.communicate(timeout=STARTS_WITHIN_S)
+        assert run.process.returncode == 0, complaints
+        assert run.ours() == []
+        (folder / "record.json").unlink()
+    finally:
+        run.end()
+
+
+RING = "run ring --gpus 2 --size 64KiB --runs 100000 --out record.json"
+
+
+def unlike(old: str, new: str, says: str, both: bool = False) -> Callable[[Path], None]:
+    """Two ranks as torchrun starts them, of which one, or both, got another command."""
+
+    def fault(folder: Path) -> None:
+        other, commands = RING.replace(old, new), [RING, RING]
+        commands[0 if both else 1] = commands[1] = other
+        run = Processes(folder, commands)
+        ended = run.end(STARTS_WITHIN_S)
+        assert ended.status == [2, 2], ended
+        assert says in ended.said, ended
+        assert len(ended.said.splitlines()) == 1, ended
+        ranks = [p for child in psutil.Process().children() for p in child.children()]
+        assert ranks == [], ranks
+
+    return fault
+
+
+BEGINNINGS: dict[str, Callable[[Path], None]] = {
+    "a port in use": port_in_use,
+    "a wrong world size": unlike("--gpus 2", "--gpus 3", "torchrun started 2", both=True),
+    "a rank with another size": unlike("64KiB", "32KiB", "rank 1 was given --size 32KiB"),
+    "a rank with another dtype": unlike(
+        "--out", "--dtype float64 --out", "rank 1 was given --dtype float64"
+    ),
+    "a missing interface": missing_interface,
+    "/dev/shm too small (runs through)": no_shared_memory,
+}
+FAULTS = (*ENDINGS, *BEGINNINGS)
+
+
+def possible() -> list[str]:
+    """The faults that can be made here."""
+    own = subprocess.run([*OWN_MOUNTS, "true"], capture_output=True, check=False).returncode == 0
+    return [name for name in FAULTS if own or BEGINNINGS.get(name) is not no_shared_memory]
 
 
 def network_namespaces(processes: Iterable[psutil.Process]) -> set[str]:
@@ -84,6 +166,21 @@ def network_namespaces(processes: Iterable[psutil.Process]) -> set[str]:
     return found
 
 
+def begun(fault: str) -> float:
+    """Seconds that a run took to fail from its start; an ``AssertionError`` as ``once`` has it."""
+    here, start_s = interfaces(), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            BEGINNINGS[fault](Path(folder))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not ended after {STARTS_WITHIN_S} s") from None
+        took_s = time.monotonic() - start_s
+        left = [path.name for path in Path(folder).iterdir()]
+    assert left == [], left
+    assert interfaces() == here
+    return took_s
+
+
 def once(fault: str, network: str | None, delay_s: float) -> float:
     """Seconds from the fault to the end; an ``AssertionError`` for what is not as it should be."""
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +191,7 @@ def once(fault: str, network: str | None, delay_s: float) -> float:
             time.sleep(delay_s)
             made = network_namespaces(run.ours()) - network_namespaces([psutil.Process()])
             start_s = time.monotonic()
-            message = FAULTS[fault](run)
+            message = ENDINGS[fault](run)
             status = -signal.SIGKILL if fault == "the launcher killed" else 1
             run.check_ended(message, status)
             took_s = time.monotonic() - start_s
@@ -124,13 +221,15 @@ def report(times: dict[tuple[str, str], list[float]], failures: list[str], comma
     ]
     return "\n".join(
         [
-            "# Soak: runs ended in every way at random moments",
+            "# Soak: runs that fail in every way, or are ended at random moments",
             "",
             f"`{command}`, {datetime.now(UTC).date()}, Linux {kernel}, {psutil.cpu_count()} cores.",
-            f"Each run must end within {WITHIN_S} s with one line and status 1, and leave no",
-            "process, interface, namespace or file. (A launcher that is killed says nothing.)",
+            f"A run that is ended must end within {WITHIN_S} s with one line and status 1. A run",
+            "that cannot work must end with one line and status 1, or 2 for bad input; its time",
+            "counts from its start, torch's import included. None may leave a process, interface,",
+            "namespace or file. (A launcher that is killed says nothing; a run needs no /dev/shm.)",
             "",
-            "| fault | network | times | slowest end |",
+            "| fault | network | times | slowest |",
             "|---|---|---|---|",
             *rows,
             "",
@@ -150,14 +249,15 @@ def main() -> int:
     random.seed(args.seed)
     networks = [None] if why_not() else [None, "200Mbit/s"]
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
-    failures = []
+    failures, faults = [], possible()
     for number in range(args.times):
-        fault = list(FAULTS)[number % len(FAULTS)]
-        network = networks[number // len(FAULTS) % len(networks)]
+        fault, turn = faults[number % len(faults)], number // len(faults)
+        network = networks[turn % len(networks)] if fault in ENDINGS else None
         where, delay_s = network or "loopback", random.uniform(0, MOST_DELAY_S)
         try:
-            times[fault, where].append(once(fault, network, delay_s))
-            outcome = f"ended after {times[fault, where][-1]:.1f} s"
+            took_s = once(fault, network, delay_s) if fault in ENDINGS else begun(fault)
+            times[fault, where].append(took_s)
+            outcome = f"ended after {took_s:.1f} s"
         except AssertionError as error:
             outcome = f"{fault}, {where}, after {delay_s:.2f} s: {error}"
             failures.append(outcome)

@@ -8,19 +8,35 @@ import numpy as np
 import pytest
 
 from real_gpu.__main__ import main
-from real_gpu.job import CaseResult
-from real_gpu.validation.calibrate import ADDING, COPYING, calibrate, found, reduction, table
+from real_gpu.job import CaseResult, parse_network
+from real_gpu.validation.calibrate import (
+    ADDING,
+    COPYING,
+    calibrate,
+    found,
+    frame_factors,
+    reduction,
+    table,
+)
 from real_gpu.validation.confidence import enough, median_interval
 from real_gpu.validation.fitting import LAUNCHES, Model, Observation, fit, latency_at, predict
 from real_gpu.validation.patterns import PASSES, PATTERNS, pattern, patterns
+from real_gpu.validation.suite import _SIZES as usual_sizes
+from real_gpu.validation.traffic import SIZES as SIZES_OF
+from real_gpu.validation.traffic import Sizes, cases_for
 from simcore.__main__ import main as simcore_main
+from simcore.algorithms import build_schedule
 from simcore.cluster import uniform
 from simcore.cluster_file import cluster_from_dict, load_cluster
+from simcore.engine import simulate
 from tests.support import require
 
 SIZES = (4, 2**14, 2**18, 2**20)
 RATE = {"bandwidth": "200Mbit/s", "wire_time_per_payload_byte": 1.0456}
-LOCAL = {ADDING: (3e-3,) * 6, COPYING: (2e-3,) * 6}
+LOCAL = {
+    name: Observation(name, 2**20, (seconds,) * 6)
+    for name, seconds in ((ADDING, 3e-3), (COPYING, 2e-3))
+}
 
 
 def _cluster(n=3, rate="200Mbit/s", **more):
@@ -37,10 +53,10 @@ def _cluster(n=3, rate="200Mbit/s", **more):
     )
 
 
-def _seen(cluster, spread=0.0, runs=9, seed=1, change=lambda name, time_s: time_s):
+def _seen(cluster, spread=0.0, runs=9, seed=1, sizes=SIZES, change=lambda name, time_s: time_s):
     """Times as the cluster would have them, each run a little off."""
     chance = np.random.default_rng(seed)
-    cells = [(name, size) for name in patterns(cluster.n) for size in SIZES]
+    cells = [(name, size) for name in patterns(cluster.n) for size in sizes]
     times = predict(cluster, [Observation(*cell, (1.0,)) for cell in cells]).tolist()
     return [
         Observation(*cell, tuple(change(cell[0], t) * (1 + spread * chance.standard_normal(runs))))
@@ -83,7 +99,8 @@ def test_and_within_their_intervals_with_noise(seed):
 
 def test_a_rate_that_nobody_set_is_found_too():
     cluster = replace(_cluster(rate="8Gbit/s"), wire_time_per_payload_byte=1.0)
-    calibration = found(_seen(cluster, spread=0.002), LOCAL, 3, None, "test")
+    seen = _seen(cluster, spread=0.002, sizes=SIZES_OF["gloo"].whole)
+    calibration = found(seen, LOCAL, 3, None, "test")
     rate = calibration.constants["bandwidth"]
     assert rate["value"] == pytest.approx(1e9, rel=0.05)
     assert rate["low"] <= rate["value"] <= rate["high"]
@@ -91,6 +108,93 @@ def test_a_rate_that_nobody_set_is_found_too():
     assert cluster_from_dict(calibration.cluster, 8).ports[0].send_bytes_per_s == pytest.approx(
         rate["value"], rel=1e-5
     )
+
+
+NVLINK = {
+    "one latency": {"latency": "10us"},
+    "by size": {
+        "latency_by_size": [["4B", "5us"], ["64KiB", "8us"], ["1MiB", "20us"], ["8MiB", "30us"]]
+    },
+}
+
+
+@pytest.mark.parametrize("latency", list(NVLINK))
+def test_a_fast_link_with_jitter_is_fitted_well_enough_to_predict_a_large_ring(latency):
+    """370 GB/s, 20 microseconds of jitter; what is predicted was not measured: 8 × 128 MiB."""
+    launches = {"launch_per_collective": "10us", "launch_per_message": "3us"}
+    true = {"bandwidth": "370GB/s"} | launches | NVLINK[latency]
+    chance = np.random.default_rng(1)
+    cases = [c for c in cases_for(3, "nccl", None, False) if c.name not in LOCAL]
+    exact = predict(
+        cluster_from_dict(true, 3), [Observation(c.name, c.size_bytes, (1.0,)) for c in cases]
+    )
+    seen = []
+    for case, seconds in zip(cases, exact.tolist(), strict=True):
+        runs = []
+        while not enough(runs, case.runs, case.confidence):
+            runs.append(max(1e-6, seconds + 20e-6 * chance.standard_normal()))
+        seen.append(Observation(case.name, case.size_bytes, tuple(runs)))
+    free = {name: Observation(name, 2**27, (1e-2,) * 6) for name in LOCAL}
+    calibration = found(seen, free, 3, None, "test")
+    assert calibration.constants["bandwidth"]["value"] == pytest.approx(370e9, rel=0.02)
+    ring_s, true_s = (
+        simulate(build_schedule("ring", 8), cluster_from_dict(d, 8), 2**25, 4).trace.time_s
+        for d in (calibration.cluster, true)
+    )
+    assert ring_s == pytest.approx(true_s, rel=0.05)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize("quick", [True, False])
+def test_where_no_rate_is_set_large_messages_show_it(backend, quick):
+    cases = cases_for(2, backend, None, quick)
+    by_size = {c.size_bytes: c for c in cases if c.name == "one way"}
+    sizes = sorted(by_size)
+    assert sizes[-1] >= max(usual_sizes[backend])
+    assert sizes[-2] * 8 >= sizes[-1] >= {"gloo": 2**24, "nccl": 2**27}[backend]
+    assert by_size[sizes[-1]].runs > by_size[sizes[0]].runs
+    local = {c.size_bytes for c in cases if c.name in LOCAL}
+    assert min(local) >= {"gloo": 2**22, "nccl": 2**26}[backend]
+    assert not any(c.counted for c in cases)
+
+
+FRAMED = RATE | {"counter_bytes_per_payload_byte": 1.0456}
+
+
+@pytest.mark.parametrize(
+    ("factors", "kept"),
+    [([1.0460, 1.0461, 1.0459] * 3, True), ([1.09, 1.0901, 1.0899] * 3, False)],
+)
+def test_the_protocol_factor_is_counted_and_held_to_the_set_one(factors, kept):
+    calibration = found(_seen(_cluster(), sizes=(4, 2**20)), LOCAL, 3, FRAMED, "test", factors)
+    constant = calibration.constants["protocol_factor"]
+    assert constant["value"] == pytest.approx(factors[0])
+    assert min(factors) <= constant["low"] < constant["value"] < constant["high"] <= max(factors)
+    assert constant["unit"] == "B/B"
+    wanted = 1.0456 if kept else factors[0]
+    for name in ("wire_time_per_payload_byte", "counter_bytes_per_payload_byte"):
+        assert calibration.cluster[name] == pytest.approx(wanted, rel=1e-6)
+    said = "1.0456, is kept: counted, it is 1.046" if kept else "1.0456, is not kept"
+    assert said in calibration.notes[1]
+    assert "protocol_factor" in table(calibration)
+
+
+def test_without_counters_there_is_no_protocol_factor_and_it_says_so():
+    for known in (FRAMED, None):
+        calibration = found(_seen(_cluster(), sizes=(4, 2**20)), LOCAL, 3, known, "test")
+        assert "protocol_factor" not in calibration.constants
+        assert any("without counters" in note for note in calibration.notes)
+
+
+def test_a_counted_run_has_the_frames_of_all_ranks_per_byte_of_payload():
+    payload = [{"sent": 1000, "received": 0}, {"sent": 3000, "received": 1000}]
+    runs = [{"sent": [1046, 3138]}, {"sent": [1050, 3150]}]
+    result = CaseResult([1.0, 1.0], runs, [], payload)
+    assert frame_factors(result) == pytest.approx([1.046, 1.05])
+    assert frame_factors(CaseResult([1.0], [], [], payload)) == []
+    counted = [c for c in cases_for(3, "gloo", parse_network("200Mbit/s"), True) if c.counted]
+    assert {c.size_bytes for c in counted} == {2**20}
+    assert {c.name for c in counted} > {"one way", "chain"}
 
 
 @pytest.mark.parametrize(
@@ -187,14 +291,14 @@ def _gloo():
     require("gloo", f"pip install {' '.join(absent)}" if absent else None)
 
 
-def _measured(job):
+def _measured(job, on_result=None):
     """As if this machine were that cluster: for each case what the simulator says."""
     assert job.n == 3
     cluster = _cluster(job.n, burst="32768B", wire_time_per_payload_byte=1514 / 1448)
     results = []
     for case in job.cases:
         if case.name in LOCAL:
-            runs = LOCAL[case.name]
+            runs = LOCAL[case.name].runs_s
         else:
             runs = (predict(cluster, [Observation(case.name, case.size_bytes, (1.0,))])[0],) * 6
         results.append(CaseResult([float(r) for r in runs], [], [], None))
@@ -203,7 +307,7 @@ def _measured(job):
 
 @pytest.fixture
 def _machine(monkeypatch):
-    monkeypatch.setattr("real_gpu.validation.calibrate.measure", _measured)
+    monkeypatch.setattr("real_gpu.processes.stage.measure", _measured)
 
 
 @pytest.mark.usefixtures("_machine")
@@ -255,8 +359,8 @@ def test_bad_input_is_one_line(words, message, tmp_path, capsys):
 @pytest.mark.usefixtures("_gloo")
 def test_real_ranks_run_every_pattern_and_the_local_passes(tmp_path, monkeypatch, capsys):
     """Two processes on the loopback interface; what they take is nobody's business here."""
-    monkeypatch.setattr("real_gpu.validation.calibrate._QUICK_SIZES", (4, 2**16))
-    monkeypatch.setattr("real_gpu.validation.calibrate._QUICK_RUNS", 2)
+    monkeypatch.setitem(SIZES_OF, "gloo", Sizes((), (4, 2**12, 2**16), 2**16))
+    monkeypatch.setattr("real_gpu.validation.traffic._QUICK_RUNS", 2)
     out = tmp_path / "c.json"
     assert (
         main(

@@ -14,13 +14,18 @@ import pytest
 from real_gpu.commands import parser
 from simcore.measured.cells import Cell
 from simcore.measured.records import load_records
-from simcore.measured.step_records import load_step_records
+from simcore.measured.step_records import StepRecord, load_step_records
 from simcore.measured.validation import Validation
 from simcore.trace import Source
+from simcore.training.model import Parameter, Workload
+from simcore.training.workload import to_json
 from simcore.units import format_time
+from views.measured import overlay as overlays
+from views.measured import traces as pairing
 from views.measured.chart import BANDS, residuals, steps_chart
-from views.measured.files import MOST_BYTES, MOST_FILES, read_files
-from views.measured.overlay import AXES, Overlay, curves, networks, overlay_chart, places
+from views.measured.effort import MOST_EFFORT, MOST_TOGETHER, effort_of
+from views.measured.files import MOST_BYTES, MOST_CELLS, MOST_FILES, read_files
+from views.measured.overlay import AXES, Overlay, case_of, curves, networks, overlay_chart, places
 from views.measured.rows import (
     cells_rows,
     commands,
@@ -78,12 +83,12 @@ def test_only_what_is_held_out_believable_and_predicted_counts_and_sources_stay_
     assert vendor.error(50) is None
     for language in LANGUAGES:
         said = headline(mixed, load_text(language))
-        for number in ("2.0", "3.6", "4.0", "7.0"):
+        for number in ("2.0", "4.0", "7.0"):
             assert number in said
         assert "90" not in said
         assert "80" not in said
     rows = {row[0]: row[1:] for row in figures_rows(groups(mixed.cells), mixed, EN)}
-    assert rows["Calibrated on"][0] == "1 of the cells"
+    assert rows["Link parameters fitted to"][0] == "1 of the configurations"
     assert rows["Not believable"] == ["1", "0", "0"]
     assert rows["Without a simulation"] == ["0", "1", "0"]
     (line,) = doubtful_lines(mixed, EN)
@@ -244,6 +249,88 @@ def test_a_bad_file_is_one_line_with_its_name_and_reason(content, says):
     assert len(line) <= 300
     assert read.study is not None
     assert len(read.study.cells) == 1
+
+
+def _step_of(parameters: int, gpus: int, **options) -> str:
+    """A strict record of a step that nobody has run."""
+    step = load_step_records()[0]
+    work = Workload("w", tuple(Parameter(f"p{i}", (64, 64 + i)) for i in range(parameters)))
+    return replace(
+        step,
+        gpus=gpus,
+        workload=to_json(work.with_compute(0.1, 0.2, 0.01)),
+        options=options,
+        **dict.fromkeys(("sent_bytes", "received_bytes", "counter_sent_bytes")),
+    ).to_json()
+
+
+def test_a_step_that_would_take_long_to_simulate_is_refused_before_it_is(monkeypatch):
+    """Also one that is fine by itself, after many others; and a model too large to look at."""
+    asked = []
+    monkeypatch.setattr(StepRecord, "simulate", lambda self, *_: asked.append(self) or 1 / 0)
+    large = {
+        "buckets.json": _step_of(500, 64, bucket_cap_mb=1e-4),
+        "micro-batches.json": _step_of(100, 64, bucket_cap_mb=1e-4, accumulate=64),
+    }
+    many = json.loads(large["buckets.json"])
+    row = {"name": "w", "shape": [2]}
+    many["workload"] = json.dumps({"name": "w", "parameters": [row] * 5000})
+    read = read_files(
+        [(name, text.encode()) for name, text in large.items()]
+        + [("model.json", json.dumps(many).encode())]
+    )
+    assert asked == []
+    assert read.study is None
+    for line, name in zip(read.refused, [*large, "model.json"], strict=True):
+        assert line.startswith(name)
+        assert "accepted: up to" in line
+    monkeypatch.undo()
+    fair = _step_of(40, 32, bucket_cap_mb=1e-4).encode()
+    read = read_files([(f"{number}.json", fair) for number in range(30)])
+    assert read.study is not None
+    assert 1 < len(read.refused) < 30
+    assert "in all files together" in read.refused[0]
+
+
+def test_all_files_together_hold_no_more_cells_than_one_may():
+    many = study(*(cell(size_bytes=size) for size in range(1200))).validation.to_json().encode()
+    few = study(cell()).validation.to_json().encode()
+    read = read_files([("a.json", many), ("b.json", many), ("c.json", few)])
+    assert read.study is not None
+    (line,) = read.refused
+    assert line == f"b.json: accepted: up to {MOST_CELLS} cells in all files"
+
+
+SLOW = {
+    "bandwidth": "25MB/s",
+    "burst": "32KiB",
+    "levels": [{"name": "node", "size": 4, "uplink": "7MB/s"}],
+}
+
+
+def test_curves_and_traces_that_would_take_long_are_left_out(monkeypatch):
+    """A file may ask for any cluster; what its cells would take is known before."""
+    cells = [cell(name="ps-sharded", gpus=gpus) for gpus in (2, 64)]
+    slow = study(*cells)
+    slow = replace(slow, validation=replace(slow.validation, clusters={cells[0].network: SLOW}))
+    spent = []
+    monkeypatch.setattr(overlays, "simulated_s", lambda name, flags, n, *_: spent.append(n) or 1.0)
+    (curve,) = curves(slow, Overlay("gpus", cells[0].size_bytes, cells[0].network))
+    assert max(spent) == max(curve.places) < 64
+    document = json.dumps(SLOW)
+    whole = sum(effort_of(*case_of("ps-sharded", (), n, document)) for n in curve.places)
+    assert whole <= MOST_TOGETHER
+    assert effort_of(*case_of("ps-sharded", (), 64, document)) > MOST_EFFORT
+    trace = replace(load_traces()[0], name="ps-sharded")
+    monkeypatch.setattr(pairing, "_simulated", lambda *_: 1 / 0)
+    many = replace(
+        slow,
+        validation=replace(
+            slow.validation, cells=(replace(cells[1], runs_s=(), measured_s=trace.time_s),)
+        ),
+        traces=(replace(trace, n=64),),
+    )
+    assert pairs(many) == {}
 
 
 def test_no_more_files_than_promised():

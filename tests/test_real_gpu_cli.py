@@ -169,7 +169,31 @@ def test_info_says_which_backend_and_why():
     found = json.loads(done.stdout)
     assert found["why"]
     assert found["backend"] in ("gloo", "nccl", None)
-    assert cli("info").stdout.splitlines()[0].startswith("backend: ")
+    said = info.as_text(found)
+    assert said.splitlines()[0].startswith("backend: ")
+    assert found["shaped_latency"] in (True, False)
+    assert found["shaped_network"] or not found["shaped_latency"]
+    if found["shaped_network"]:
+        assert ("latency can be added (netem)" in said) == found["shaped_latency"]
+        assert any("lacks netem" in text for text in found["missing"]) != found["shaped_latency"]
+
+
+@pytest.mark.parametrize(
+    ("no_network", "no_latency", "says"),
+    [
+        (None, None, "; latency can be added (netem)"),
+        (None, "the latency cannot be made", "; latency cannot be added"),
+        ("this is no Linux", None, "not here"),
+    ],
+)
+def test_info_says_whether_wires_can_have_a_latency(monkeypatch, no_network, no_latency, says):
+    monkeypatch.setattr(info, "why_not", lambda: no_network)
+    monkeypatch.setattr(info, "why_no_latency", lambda: no_latency)
+    found = info.info()
+    assert found["shaped_latency"] == (not no_network and not no_latency)
+    (line,) = (x for x in info.as_text(found).splitlines() if x.startswith("shaped network: "))
+    assert line.endswith(says)
+    assert (no_latency in found["missing"]) == bool(no_latency)
 
 
 def test_info_and_run_without_torch(monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -56,9 +55,10 @@ def test_the_backend_and_why(torch, gpus, asked, name, backend, why):
     ("torch", "told", "gpus", "asked", "name", "says"),
     [
         (H100S, {}, 9, "nccl", "ring", f"8 CUDA devices here; .* {MULTI_RANK}=1"),
-        (T4S, {}, 3, "nccl", "ring", "use --backend gloo, --backend device or fewer ranks$"),
+        (T4S, {}, 3, "nccl", "ring", "use --backend gloo or --backend device, or fewer ranks$"),
         (T4S, SEVERAL, 4, "nccl", "ring", "needs NCCL 2.30, this is 2.29.3"),
-        (SLICE, SEVERAL, 2, "nccl", "ring", "need as many CUDA devices"),
+        (SLICE, SEVERAL, 2, "nccl", "ring", "joins no MIG slices; use .* or --backend device$"),
+        (T4S, {}, 3, "nccl", "torch.ddp", "use --backend gloo, or fewer ranks$"),
         (CPU, {}, 2, "nccl", "ring", "this torch has no NCCL; use --backend gloo"),
         (NO_NCCL, {}, 2, "nccl", "ring", "this torch has no NCCL"),
         (H100S, {}, 2, "device", "torch.ddp", "needs a process for each rank"),
@@ -130,8 +130,7 @@ def test_steps_calibrations_and_suites_on_one_gpu_are_between_processes(
         jobs.append(job)
         raise RunError("enough")
 
-    for module in ("stepping", "validation.calibrate", "validation.validate"):
-        monkeypatch.setattr(importlib.import_module(f"real_gpu.{module}"), "measure", measure)
+    monkeypatch.setattr("real_gpu.processes.stage.measure", measure)
     words = [command, *words, "--gpus", "2", "--out", str(tmp_path / "out")]
     with pytest.raises(RunError, match="enough"):
         COMMANDS[command].command(parser().parse_args(words))
@@ -206,8 +205,11 @@ class FakeNvml:
     NVMLError = type("NVMLError", (Exception,), {})
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
 
-    def __init__(self, sums: bool, links: int) -> None:
+    def __init__(
+        self, sums: bool | None, links: int, counting: bool = True, no_way: int | None = None
+    ) -> None:
         self.sums, self.links, self.open = sums, links, 0
+        self.counting, self.no_way = counting, no_way
 
     def nvmlInit(self):
         self.open += 1
@@ -228,13 +230,14 @@ class FakeNvml:
 
     def _field(self, way, scope):
         is_sum = scope == 2**32 - 1
-        known = self.sums if is_sum else scope < self.links
-        kib = (way - 137) * (self.links if is_sum else 1)
+        known = (self.sums is not False if is_sum else scope < self.links) and way != self.no_way
+        counted = self.counting and not (is_sum and self.sums is None)  # else a zero that stays
+        kib = counted * (way - 137) * (self.links if is_sum else 1)
         value = SimpleNamespace(ullVal=kib)
         return SimpleNamespace(fieldId=way, nvmlReturn=0 if known else 3, value=value)
 
 
-@pytest.mark.parametrize("sums", [True, False])
+@pytest.mark.parametrize("sums", [True, False, None])
 def test_nvlink_bytes_come_from_the_sum_or_the_links(sums, monkeypatch):
     fake = FakeNvml(sums, links=4)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
@@ -251,8 +254,16 @@ def test_without_nvlink_or_nvml_there_is_no_number(monkeypatch):
     assert device_counters.nvlink_bytes("GPU-1") is device_counters.driver_version() is None
 
 
+def test_a_way_that_nobody_counts_is_no_number(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(True, links=4, no_way=139))
+    assert device_counters.nvlink_bytes("GPU-1") is None
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(None, links=4, counting=False))
+    assert device_counters.nvlink_bytes("GPU-1") == {"sent": 0, "received": 0}
+
+
 def test_topology_is_the_matrix_without_its_legend(monkeypatch):
-    said = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV18\t0-31\nGPU1\tNV18\t X \t0-31\n\nLegend:\n"
+    header = "\x1b[4m\tGPU0\tGPU1\tCPU Affinity\x1b[0m\n"
+    said = f"{header}GPU0\t X \tNV18\t0-31\nGPU1\tNV18\t X \t0-31\n\nLegend:\n"
     done = subprocess.CompletedProcess([], 0, said)
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: done)
     assert device_counters.topology() == [

@@ -16,20 +16,21 @@ from typing import Any
 
 import pytest
 
-from real_gpu.__main__ import LAUNCHED
+from real_gpu.backends import Choice
 from real_gpu.commands import COMMANDS, parser
-from real_gpu.job import Case, Job, RunError
+from real_gpu.job import Case, CaseResult, Job, RunError
 from real_gpu.network.shaped import namespace_command, package_path, why_not
 from real_gpu.processes.machines import Asked, _check_memory, agree
 from real_gpu.processes.meeting import Line, gather, join
 from real_gpu.processes.seats import Seat, find_seat
+from real_gpu.processes.stage import Here
 from simcore.trace import Trace
 from tests.support import read_record, require
 
 psutil = pytest.importorskip("psutil", reason="pip install psutil")
 pytest.importorskip("torch", reason="pip install torch")
 
-from tests.launched import Launched  # noqa: E402
+from tests.launched import Processes  # noqa: E402
 
 gloo = [
     pytest.mark.gloo,
@@ -37,7 +38,6 @@ gloo = [
 ]
 RING = "run ring --gpus {n} --size 64KiB --runs 2 --out record.json"
 RING_2 = RING.format(n=2)
-OTHER = next(name for name in COMMANDS if name not in LAUNCHED)
 LONG = "run ring --gpus 2 --size 64KiB --runs 100000 --out record.json"
 
 SEAT = Seat("torchrun", 1, 2, 1, "127.0.0.1", 1, agent=True, one_machine=True)
@@ -168,6 +168,19 @@ def test_what_is_one_process_is_not_for_many(words, says, monkeypatch):
         asked[0].job()
 
 
+class Ready(Here):
+    """Ranks with this backend, on which nothing is measured."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+
+    def choose(self, asked: str, gpus: int, shaped: bool = False) -> Choice:
+        return Choice(self.backend, "all have it")
+
+    def measure(self, job: Job, on_result: Any = None) -> list[CaseResult]:
+        raise RunError("would be measured")
+
+
 @pytest.mark.parametrize(
     ("words", "ranks", "backend", "says"),
     [
@@ -185,12 +198,9 @@ def test_what_the_decided_backend_cannot_run_is_refused(words, ranks, backend, s
     monkeypatch.setattr("real_gpu.processes.machines.attend", lambda seat, what: asked.append(what))
     flags = f"run {words} --gpus {ranks} --size 64KiB --out record.json"
     COMMANDS["run"].command(parser().parse_args(flags.split()))
-    job = replace(asked[0].job(), backend=backend)
-    if says is None:
-        asked[0].check(job)
-        return
-    with pytest.raises(ValueError, match=says):
-        asked[0].check(job)
+    stage = Ready(backend)
+    with pytest.raises(RunError if says is None else ValueError, match=says or "measured"):
+        asked[0].lead(stage, asked[0].job())
 
 
 def test_a_machine_bears_what_arrives_at_its_root_from_all_machines():
@@ -207,10 +217,10 @@ def test_a_machine_bears_what_arrives_at_its_root_from_all_machines():
 @pytest.fixture
 def launched(tmp_path):
     """Start ranks; whatever a test leaves is killed."""
-    runs: list[Launched] = []
+    runs: list[Processes] = []
 
-    def launch(*commands: str, **how: Any) -> Launched:
-        runs.append(Launched(tmp_path, list(commands), **how))
+    def launch(*commands: str, **how: Any) -> Processes:
+        runs.append(Processes(tmp_path, list(commands), **how))
         return runs[-1]
 
     yield launch
@@ -219,7 +229,7 @@ def launched(tmp_path):
     assert [p.name for p in tmp_path.iterdir() if p.name not in ("record.json", "t.json")] == []
 
 
-def check_one_line(run: Launched, status: int, says: str) -> None:
+def check_one_line(run: Processes, status: int, says: str) -> None:
     """All ranks end in time with this status, and one of them says why in one line."""
     ended = run.end()
     assert ended.status == [status] * len(ended.status), ended
@@ -288,7 +298,6 @@ class TestRefusals:
             ({1: ("--out", "--oot")}, "rank 1: the following arguments are required: --out"),
             ({0: ("--out", "--network 1Gbit/s --out")}, "--network: under torchrun the network is"),
             (dict.fromkeys((0, 1), ("ring", "torch.ddp --hook bf16")), "bf16 hook needs NCCL"),
-            ({0: ("run", OTHER), 1: ("run", OTHER)}, "accepted under torchrun: run, info, clean"),
             ({1: ("--out", "--interface eth7 --out")}, "rank 1: --interface 'eth7' is not here; a"),
         ],
     )
@@ -308,7 +317,7 @@ class TestRefusals:
         check_one_line(run, 1, "a measurement is not restarted")
 
 
-ENDINGS: dict[str, tuple[Callable[[Launched], None], list[int], str]] = {
+ENDINGS: dict[str, tuple[Callable[[Processes], None], list[int], str]] = {
     "rank 1 is killed": (
         lambda run: run.processes[1].kill(),
         [1, -9],
@@ -344,11 +353,12 @@ def test_a_run_that_is_ended(launched, ending):
 
 @pytest.mark.shaped
 def test_two_machines_with_a_torchrun_each(tmp_path):
-    """Two networks joined by one wire: the ring's bytes cross it, rank 0 writes the record."""
+    """Two networks joined by one wire: the rings' bytes cross it, rank 0 writes the validation."""
     require("shaped", why_not())
-    run = ["run", "ring", "--gpus", "2", "--size", "1MiB", "--runs", "3", "--out", "record.json"]
+    (tmp_path / "cluster.json").write_text('{"bandwidth": "1GB/s"}')
+    words = "validate --quick --only ring --sizes 1MiB --cluster cluster.json --out out"
     done = subprocess.run(
-        [*namespace_command(), sys.executable, "-m", "tests.two_machines", "1", *run],
+        [*namespace_command(), sys.executable, "-m", "tests.two_machines", "1", *words.split()],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": package_path()},
         capture_output=True,
@@ -358,10 +368,11 @@ def test_two_machines_with_a_torchrun_each(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     *said, sent = done.stdout.splitlines()
-    assert said[0] == "ring (replayed), 2 ranks, 1 MiB float32, gloo"
-    record = read_record(tmp_path / "record.json")
+    assert said[0] == "1 cells measured, 1 of them predicted"
+    record = read_record(tmp_path / "out" / "records" / "ring-2x1MiB.json")
     assert record.sent_bytes == record.received_bytes == (2**20, 2**20)
-    assert record.environment["machine"]["interfaces"] == ["wire0", "wire1"]
+    machine = record.environment["machine"]
+    assert (machine["machines"], machine["interfaces"]) == (2, ["wire0", "wire1"])
     assert record.network is None
     # One run to warm up and three that are timed, at least: a start may have been missed.
     assert min(json.loads(sent)) >= 4 * 2**20

@@ -217,6 +217,29 @@ def test_a_link_that_is_off_its_rate_is_called_by_its_name(slow, file):
     assert found["links"][slow]["rate_error"] == errors[slow][1]
 
 
+@pytest.mark.parametrize(("slow", "believed"), [(0, True), (2, True), (3, False), (4, False)])
+def test_a_link_that_is_slow_in_most_runs_has_not_the_rate_of_its_fastest(slow, believed):
+    """Of five runs: one or two that the machine disturbed say nothing of the link."""
+    network = parse_network("200Mbit/s")
+    case, cluster = calibration(network), network.cluster(2)
+    schedule, bare = calibration_schedule(cluster), wires_alone(cluster)
+    rows = as_rows(simulate(schedule, bare, case.elements).trace.spans)
+    end_s = max(row[8] for row in rows)
+    late = [[*row[:8], row[8] * 1.08, row[9]] for row in rows]
+    spans = [row for run in range(5) for row in (late if run < slow else rows)]
+    runs_s = [end_s * (1.08 if run < slow else 1) for run in range(5)]
+    calibrated = CaseResult(runs_s, [], spans, None)
+    found = instrument(Job(2, (), network=network), quiet_result(2), calibrated)
+    assert found["ok"] == believed
+    assert abs(found["rate_error"]) < 0.003
+    assert found["median_rate_error"] == pytest.approx(0.0 if believed else -0.074, abs=0.004)
+    if not believed:
+        (reason,) = found["reasons"]
+        assert "only the fastest runs have the rate" in reason
+        assert "gpu0.tx" in reason
+        assert "-7.4%" in reason
+
+
 def quiet_result(n: int, **changes: Any) -> CaseResult:
     per_rank = ("sent", "received", "ack_sent", "ack_received")
     counted: dict[str, Any] = {name: [1] * n for name in per_rank}
@@ -408,7 +431,7 @@ def test_a_real_calibration_reaches_every_link(measured):
     assert [run["changes"] for run in calibrated.counters] == [[], []]
     errors = rate_errors(job.network.cluster(4), 2**14, calibrated)
     assert len(errors) == 12  # eight ports, four uplinks
-    assert all(rate > 0 for rate, _ in errors.values())
+    assert all(rate > 0 for rate, *_ in errors.values())
 
 
 @pytest.mark.shaped

@@ -9,16 +9,19 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from real_gpu.network.shaped import why_not
+from real_gpu.processes.ranks import signals_held
 from tests.support import require
 
 psutil = pytest.importorskip("psutil", reason="pip install psutil")
 
+from tests import soak  # noqa: E402
 from tests.long_run import REPOSITORY, Run  # noqa: E402
 
 pytestmark = [
@@ -72,6 +75,26 @@ def test_a_signal_while_ranks_are_starting(run):
     run.check_ended("stopped by SIGINT")
 
 
+def test_a_signal_waits_whichever_thread_the_kernel_gives_it_to():
+    """A thread of somebody else's takes it, and Python handles it in this one."""
+    done, happened = threading.Event(), []
+    other = threading.Thread(target=done.wait)
+    other.start()
+    before = signal.signal(signal.SIGTERM, lambda *_: happened.append("handled"))
+    try:
+        with signals_held():
+            signal.pthread_kill(other.ident, signal.SIGTERM)
+            until = time.monotonic() + 0.05
+            while time.monotonic() < until:
+                pass
+            happened.append("block ends")
+        assert happened == ["block ends", "handled"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        done.set()
+        other.join()
+
+
 def test_the_launcher_itself_is_killed(run):
     run.wait_for_traffic()
     run.process.kill()
@@ -101,6 +124,27 @@ def test_a_port_in_use(tmp_path):
     assert f"port {port} on 127.0.0.1 cannot be used: Address already in use" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_soak_has_every_fault_and_sees_what_is_left(monkeypatch):
+    """It is a command outside the suite; here once, and once with faults that leave something."""
+    for words in ("killed", "port in use", "world size", "another size", "another dtype"):
+        assert any(words in fault for fault in soak.FAULTS), words
+    assert {"a missing interface", "/dev/shm too small (runs through)"} <= {*soak.FAULTS}
+    assert "Ctrl-C twice, to the whole group" in soak.FAULTS
+    assert soak.begun("a missing interface") > 0
+    monkeypatch.setitem(soak.BEGINNINGS, "litter", lambda folder: (folder / "left").touch())
+    with pytest.raises(AssertionError, match="left"):
+        soak.begun("litter")
+    monkeypatch.setitem(
+        soak.BEGINNINGS,
+        "works after all",
+        lambda folder: soak._fails(
+            soak.Run(folder, None, "--help"), "GLOO_SOCKET_IFNAME 'eth99' is not here", 2
+        ),
+    )
+    with pytest.raises(AssertionError):
+        soak.begun("works after all")
 
 
 def test_clean_ends_the_orphans_and_nobody_else(tmp_path):

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +24,11 @@ from real_gpu.processes.measure import measure
 from real_gpu.recording import record_of
 from simcore.measured.records import Record
 from simcore.units import FRAME_FACTOR
-from tests.support import require
+from tests.support import read_record, require
 
 pytestmark = pytest.mark.shaped
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 RATE = parse_network("200Mbit/s")
 TRIES = 3  # the instrument says when the machine was too busy to be believed; then ask again
 
@@ -80,6 +86,66 @@ def test_without_root(shaped, monkeypatch):
     result = measure(Job(2, (Case("ring", 2**16, runs=1),), network=RATE))[0]
     assert result.counters[0]["sent"][0] == pytest.approx(2**18 * 1.0456, rel=0.02)
     assert result.counters[0]["dropped"] == {}
+
+
+NOBODY = 65534
+
+
+def _as_nobody(folder: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of some Python that nobody may start, with the packages of this one."""
+    here = os.pathsep.join([str(REPOSITORY), sysconfig.get_path("purelib")])
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    refused: OSError = FileNotFoundError(version)
+    for python in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
+        try:
+            return subprocess.run(
+                [python, *words],
+                cwd=folder,
+                env={"PYTHONPATH": here, "PATH": os.defpath, "HOME": folder},
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=[],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+        except OSError as error:
+            refused = error
+    raise refused
+
+
+@pytest.fixture
+def nobodys(shaped):
+    """A folder of a user without any right, who can read this tree and make a network."""
+    if os.geteuid():
+        pytest.skip("this is no root, who alone can become somebody else")
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own is root's alone
+        os.chown(folder, NOBODY, NOBODY)
+        probe = "import psutil, real_gpu.network.shaped as s; print(s.why_not() or '')"
+        try:
+            tried = _as_nobody(folder, "-c", probe)
+        except OSError as error:
+            pytest.skip(f"nobody may not start this Python: {error}")
+        if tried.returncode or tried.stdout.strip():
+            said = (tried.stdout + tried.stderr).strip().splitlines()[-1]
+            pytest.skip(f"nobody may not read this tree, or make a network: {said}")
+        yield folder
+
+
+def test_as_nobody(nobodys):
+    """A true user without rights: no capability is left that a test as root might lean on."""
+    words = "run ring --gpus 2 --size 256KiB --runs 1 --network 200Mbit/s --out r.json"
+    done = _as_nobody(nobodys, "-m", "real_gpu", *words.split())
+    assert done.returncode in (0, 1), done.stderr  # 1: a busy machine is not believed, as ever
+    assert "Traceback" not in done.stderr
+    file = Path(nobodys) / "r.json"
+    record = read_record(file)
+    assert file.stat().st_uid == NOBODY
+    assert record.counter_sent_bytes is not None
+    assert record.counter_sent_bytes[0] == pytest.approx(2**18 * FRAME_FACTOR, rel=0.02)
+    assert record.instrument is not None
+    assert record.instrument["drops"] == 0
 
 
 def test_an_unquiet_instrument_says_so(shaped):

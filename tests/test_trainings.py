@@ -90,7 +90,8 @@ def fails():
 def _main(monkeypatch, capsys, lesson, *arguments, **environment):
     monkeypatch.setattr(sys, "argv", ["lesson.py", *arguments])
     monkeypatch.setattr(launching, "process_group", contextlib.nullcontext)
-    for name, value in environment.items():
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"} if environment else {}
+    for name, value in (where | environment).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
         launching.main(lesson)
@@ -126,6 +127,16 @@ def test_the_ranks_meet_on_loopback_alone(monkeypatch):
     assert seen == ["127.0.0.1"]
 
 
+@pytest.mark.parametrize("theirs", [None, "eth7"])
+def test_loopback_unless_the_user_names_an_interface(monkeypatch, theirs):
+    monkeypatch.setattr(os, "environ", {} if theirs is None else {launching.VARIABLE: theirs})
+    monkeypatch.setattr(launching.torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(launching, "process_group", contextlib.nullcontext)
+    seen = []
+    launching._rank(1, lambda: seen.append(os.environ.get(launching.VARIABLE)), 2, 1)
+    assert seen == [theirs or launching.LOOPBACK]
+
+
 def test_without_torch_a_lesson_is_one_line():
     words = [sys.executable, "-S", "-m", f"real_gpu.trainings.{LESSONS[0]}"]  # nothing installed
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -149,6 +160,24 @@ def test_too_few_ranks_are_refused(monkeypatch, capsys, ranks):
     assert f"nothing to show with {ranks} ranks: 2 or more" in error
     code, error = _main(monkeypatch, capsys, fails, RANK="0", WORLD_SIZE=ranks)
     assert code == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"RANK": "0"}, "RANK is set, WORLD_SIZE not"),
+        ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'; accepted: a whole number"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is '2'; accepted: 0 to 1"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "x"}, "LOCAL_RANK is 'x'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "x"}, "LOCAL_WORLD_SIZE is 'x'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": ""}, "MASTER_ADDR not; accepted: all"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "70000"}, "accepted: 1 to 65535"),
+    ],
+)
+def test_an_environment_that_cannot_be_is_one_line(monkeypatch, capsys, environment, says):
+    code, error = _main(monkeypatch, capsys, fails, **environment)
+    assert (code, len(error.splitlines())) == (2, 1)
+    assert says in error
 
 
 def test_bad_usage_is_one_line(monkeypatch, capsys):
@@ -176,6 +205,22 @@ def test_gpus_where_each_rank_has_one(monkeypatch):
     for gpus, wanted in ((0, "cpu"), (1, "cpu"), (2, "cuda:1"), (8, "cuda:1")):
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
         assert str(launching.device()) == wanted
+
+
+def test_set_by_hand_all_ranks_are_taken_to_be_on_one_machine(monkeypatch):
+    import torch
+
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for gpus, wanted in ((0, "cpu"), (1, "cpu"), (2, "cuda:1")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert str(launching.device()) == wanted
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    monkeypatch.setenv("LOCAL_RANK", "0")  # by an operator that starts one on each machine
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert str(launching.device()) == "cuda:0"
 
 
 def test_the_list_and_the_page_name_every_lesson():

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,19 @@ from real_gpu.job import (
 from real_gpu.network.probes import CALIBRATION
 from real_gpu.network.shaped import why_not
 from real_gpu.processes.measure import measure
+from real_gpu.processes.stage import Here
 from real_gpu.validation import suite as validate_suite
 from real_gpu.validation.folder import Folder
 from real_gpu.validation.progress import Progress
 from real_gpu.validation.suite import NAMES, STEPS, MiB, make_suite
-from simcore.measured.validation import validation_from_json
+from simcore.measured.step_records import load_step_records
+from simcore.measured.validation import Validation, validation_from_json
 from simcore.schedule import Op
 from simcore.trace import Lane, Source, Trace
 from simcore.units import FRAME_FACTOR
 from tests.support import read_record, require
+from views.report.blocks import markdown
+from views.report.contents import report
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FRAMES = {
@@ -95,6 +100,66 @@ def test_the_whole_suite_covers_what_it_promises(anywhere):
     assert suite(quick=True).ranks == (2, 4)
 
 
+def test_steps_are_validated_on_every_backend_or_it_is_said_why_not(anywhere, monkeypatch):
+    shaped, unshaped = suite(), suite(network="none")
+    assert unshaped.steps(2, None) == unshaped.steps(4, None) == shaped.steps(2, "100Mbit/s")
+    assert unshaped.without_steps is shaped.without_steps is None
+    assert suite(network="none", quick=True, names=("steps",)).steps(2, None)
+    with_gpus(monkeypatch, 8)
+    assert suite().backend == "nccl"
+    assert suite().steps(4, None)
+    assert "were not asked for" in suite(quick=True).without_steps
+    with_gpus(monkeypatch, 0)
+    late = suite(network="100Mbit/s,1ms,50Mbit/s")
+    assert late.steps(2, "50Mbit/s")
+    assert not late.steps(2, "100Mbit/s,1ms")
+    assert "100Mbit/s,1ms" in late.without_steps
+    assert "they take 2 to 4 ranks" in str(replace(unshaped, ranks=(6,)).without_steps)
+
+
+def test_steps_without_a_shaped_network_are_predicted_on_the_calibrated_cluster(
+    anywhere, tmp_path, monkeypatch
+):
+    pytest.importorskip("torch", reason="pip install torch")
+    from real_gpu.validation import steps, validate
+
+    asked = []
+
+    def take_steps(left: Any, network: Any, **how: Any) -> list[Any]:
+        asked.append((network, how["backend"], [step.name for step in left]))
+        record = load_step_records()[0]
+        return [
+            (
+                replace(
+                    record,
+                    name="ddp",
+                    source="replayed",
+                    backend=how["backend"],
+                    network=None,
+                    instrument=None,
+                    counter_sent_bytes=None,
+                ),
+                None,
+            )
+            for _ in left
+        ]
+
+    monkeypatch.setattr(steps, "take_steps", take_steps)
+    folder = Folder(str(tmp_path / "out"), ABOUT)
+    found = suite(network="none", gpus=2, names=("steps",))
+    validate.validate(found, folder, Progress(1.0), {"bandwidth": "5GB/s"}, "c")
+    assert asked == [(None, "gloo", ["torch.ddp", "torch.ddp", "ddp", "dp", "ps"])]
+    assert folder.validation.cells[0].kind == "step"
+    assert all(cell.simulated_s and cell.counted for cell in folder.validation.cells)
+
+
+def test_what_is_left_out_is_said_in_the_report(anywhere):
+    left_out = str(suite(quick=True).without_steps)
+    about = ABOUT | {"left_out": left_out}
+    text = markdown(report(Validation((), {}, {}, about), {}, None))
+    assert f"Left out: {left_out}." in text
+
+
 def test_long_cells_have_fewer_runs(anywhere):
     runs = {case.size_bytes: case.runs for case in suite().cases(2, "100Mbit/s")[:3]}
     assert runs[MiB] > runs[4 * MiB]
@@ -142,8 +207,7 @@ def test_more_ranks_than_gpus_are_not_given_to_nccl(anywhere, monkeypatch):
         (["--sizes", ""], "size ''"),
         (["--gpus", "65"], "--gpus '65': accepted is a whole number, 2 to 64"),
         (["--network", "200Mbit/s,none"], "accepted is none alone, or rates"),
-        (["--only", "steps", "--network", "none", "--quick"], "--network with a rate alone"),
-        (["--only", "steps", "--network", "1Gbit/s,50us"], "--network with a rate alone"),
+        (["--only", "steps", "--network", "1Gbit/s,50us"], "or with a rate alone"),
         (["--only", "hierarchical", "--gpus", "3"], "accepted for hierarchical: --gpus 4"),
         (["--sizes", "6B"], "6 B is not accepted"),
         (["--sizes", "8"], "'8' has no unit"),
@@ -168,14 +232,14 @@ def test_bad_input_is_refused_and_leaves_nothing(anywhere, tmp_path, monkeypatch
     assert {p.name for p in tmp_path.rglob("*")} == {"full", "mine", "file"}
 
 
-class Machine:
+class Machine(Here):
     """Measures nothing: answers each case with the next of ``spreads``, or fails at None."""
 
     def __init__(self, *spreads: float | None) -> None:
         self.spreads = iter(spreads)
         self.asked: list[list[str]] = []
 
-    def measure(self, job: Job, on_result: Any) -> None:
+    def measure(self, job: Job, on_result: Any = None) -> list[CaseResult]:
         self.asked.append([c.name for c in job.cases if c.name != CALIBRATION])
         for case in job.cases:
             if case.name == CALIBRATION:
@@ -197,24 +261,24 @@ class Machine:
             quiet = {"dropped": {}, "uplinks": {}, "waited_s": [], "changes": [], "settled": True}
             runs = [counters | quiet] * 3
             on_result(CaseResult([1.0, 1.0, 1.0 + spread], runs, [], payload))
+        return []
 
 
-def run(tmp_path: Path, monkeypatch: Any, *spreads: float | None) -> tuple[Folder, Machine]:
+def run(tmp_path: Path, *spreads: float | None) -> tuple[Folder, Machine]:
     pytest.importorskip("torch", reason="pip install torch")
     from real_gpu.validation import validate
 
     machine = Machine(*spreads)
-    monkeypatch.setattr(validate, "measure", machine.measure)
     folder = Folder(str(tmp_path / "out"), ABOUT)
     asked = suite(network="200Mbit/s", gpus=2, names=("ring", "ps"), sizes=(MiB,))
     fails = pytest.raises(RunError, match="SIGKILL") if spreads.count(None) > 1 else nullcontext()
     with fails:
-        validate.validate(asked, folder, Progress(1.0), BARE, "c")
+        validate.validate(asked, folder, Progress(1.0), BARE, "c", machine)
     return folder, machine
 
 
 def test_what_is_not_quiet_is_measured_once_more(anywhere, tmp_path, monkeypatch):
-    folder, machine = run(tmp_path, monkeypatch, 0.5, 0.01, 0.02)
+    folder, machine = run(tmp_path, 0.5, 0.01, 0.02)
     assert machine.asked == [["ring", "ps"], ["ring"]]
     ring, ps = folder.validation.cells
     assert (ring.name, ring.believable, round(ring.spread or 0, 3)) == ("ring", True, 0.02)
@@ -229,7 +293,7 @@ def test_what_is_never_quiet_is_kept_and_not_counted(anywhere, tmp_path, monkeyp
     said: list[str] = []
     monkeypatch.setattr(Progress, "did", lambda _, seconds: done.append(seconds))
     monkeypatch.setattr(Progress, "now", lambda _, what: said.append(what))
-    folder, machine = run(tmp_path, monkeypatch, 0.5, 0.01, 0.25)
+    folder, machine = run(tmp_path, 0.5, 0.01, 0.25)
     assert len(done) == 3  # the network and two cells, each once
     assert sum("once more" in what for what in said) == 1
     assert machine.asked == [["ring", "ps"], ["ring"]]
@@ -242,14 +306,14 @@ def test_what_is_never_quiet_is_kept_and_not_counted(anywhere, tmp_path, monkeyp
 
 
 def test_a_run_that_fails_is_taken_up_once_and_then_ends(anywhere, tmp_path, monkeypatch, capsys):
-    folder, machine = run(tmp_path, monkeypatch, 0.01, None, 0.01)
+    folder, machine = run(tmp_path, 0.01, None, 0.01)
     assert machine.asked == [["ring", "ps"], ["ps"]]
     assert [c.name for c in folder.validation.held_out] == ["ring", "ps"]
     assert "tried once more" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_again_keeps_what_it_has(anywhere, tmp_path, monkeypatch):
-    folder, machine = run(tmp_path, monkeypatch, 0.01, None, None)
+    folder, machine = run(tmp_path, 0.01, None, None)
     assert machine.asked == [["ring", "ps"], ["ps"]]
     assert [c.name for c in folder.validation.cells] == ["ring"]
 
@@ -261,19 +325,18 @@ def test_a_calibration_is_kept_beside_the_cluster_it_gave(anywhere, tmp_path, mo
 
     asked: list[tuple[Any, ...]] = []
 
-    def calibrate(network: str, gpus: int, backend: str, quick: bool, progress: Any) -> Calibration:
+    def calibrate(network: str, gpus: int, backend: str, quick: bool, *_: Any) -> Calibration:
         asked.append((network, gpus, backend, quick))
         row = {"pattern": "one way", "gpus": 2, "size_bytes": 4, "measured_s": 1.0, "fitted_s": 1.1}
         latency = {"value": 1e-4, "low": 0.0, "high": 2e-4, "unit": "s"}
         cluster = CLUSTER | {"bandwidth": network}
         return Calibration(cluster, {"latency": latency}, (row, row), ("as set",))
 
-    monkeypatch.setattr(validate, "calibrate", calibrate)
-    monkeypatch.setattr(validate, "measure", Machine(*[0.01] * 4).measure)
+    monkeypatch.setattr(validate, "calibrate_links", calibrate)
     folder = Folder(str(tmp_path / "out"), ABOUT)
     networks = "200Mbit/s,400Mbit/s"
     found = suite(network=networks, gpus=2, names=("ring", "ps"), sizes=(MiB,), quick=True)
-    validate.validate(found, folder, Progress(1.0), None, "c")
+    validate.validate(found, folder, Progress(1.0), None, "c", Machine(*[0.01] * 4))
     assert asked == [(name, 2, "gloo", True) for name in networks.split(",")]
     validation = folder.validation
     slow, fast = (c.simulated_s or 0 for c in validation.cells if c.name == "ring")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
-from functools import partial
 
 from real_gpu.backends import BACKENDS, PROCESSES
 from real_gpu.commands.common import (
@@ -17,29 +16,20 @@ from real_gpu.commands.common import (
     write,
 )
 from real_gpu.commands.run_flags import CONFIDENCE, RUNS, case_of, command_again, job_of
-from real_gpu.commands.vendor_flags import (
-    add_vendor_flags,
-    force_nccl,
-    vendor_case,
-)
+from real_gpu.commands.staged import add_interface, check_no_launcher, words_of
+from real_gpu.commands.vendor_flags import add_vendor_flags, force_nccl, vendor_case
 from real_gpu.info import choose_backend
-from real_gpu.job import (
-    ITEMSIZE,
-    VENDOR,
-    CaseResult,
-    Job,
-    ranks,
-)
+from real_gpu.job import ITEMSIZE, VENDOR, CaseResult, Job, ranks
 from real_gpu.network.instrument import calibration
 from real_gpu.processes.measure import MOST_RANKS, measure
 from real_gpu.processes.seats import Seat, find_seat
+from real_gpu.processes.stage import Stage
 from real_gpu.recording import record_of, trace_of
 from simcore.algorithms import ALGORITHM_FLAGS
 from simcore.measured.records import Record
 from simcore.units import format_bytes, format_rate, format_time
 
 HELP = "run one collective and record it"
-_OF_RANK_0 = ("out", "trace", "json", "interface", "command", "name")  # may differ between ranks
 
 
 def add(parser: Parser) -> None:
@@ -68,7 +58,7 @@ def add(parser: Parser) -> None:
         help="up to four times --runs, until the median's 95 %% interval is within this fraction "
         f"of it ({CONFIDENCE}, where --runs is not given)",
     )
-    parser.add_argument("--interface", metavar="IF", help="under torchrun or srun: such as eth0")
+    add_interface(parser)
     for flag, about in ALGORITHM_FLAGS.items():
         parser.add_argument(f"--{flag.replace('_', '-')}", metavar="K", help=about)
     add_vendor_flags(parser)
@@ -84,8 +74,7 @@ def command(args: argparse.Namespace) -> int:
         return _as_one_rank(args, seat)
     case = case_of(args)
     job = job_of(args, ranks(case, whole("--gpus", args.gpus, 1)))
-    if args.interface is not None:
-        raise ValueError(f"--interface {args.interface!r}; accepted: under torchrun or srun")
+    check_no_launcher(args)
     check_writable(args.out, args.trace, args.profile)
     force_nccl(args)
     choice = choose_backend(args.backend, job.n, job.network is not None, case.name)
@@ -122,17 +111,13 @@ def _as_one_rank(args: argparse.Namespace, seat: Seat) -> int:
         force_nccl(args)
         return replace(found, cases=(case,))
 
-    words = {
-        f"--{flag.replace('_', '-')}": value
-        for flag, value in vars(args).items()
-        if value is not None and flag not in _OF_RANK_0
-    }
-
-    def check(job: Job) -> None:
+    def lead(stage: Stage, job: Job) -> int:
+        choice = stage.choose(job.backend, job.n)
+        job = stage.place(replace(job, backend=choice.backend))
         vendor_case(job.cases[-1], job.n, job.backend)
+        return _report(args, job, stage.measure(job), choice.why)
 
-    words = {"NAME": args.name} | words
-    return attend(seat, Asked(words, job, check, partial(_report, args), args.interface))
+    return attend(seat, Asked(words_of(args), job, lead, args.interface))
 
 
 def _check_launched(args: argparse.Namespace, job: Job, seat: Seat) -> None:
@@ -158,9 +143,7 @@ def _check_launched(args: argparse.Namespace, job: Job, seat: Seat) -> None:
         )
 
 
-def _report(
-    args: argparse.Namespace, job: Job, results: list[CaseResult], why: str = "as launched"
-) -> int:
+def _report(args: argparse.Namespace, job: Job, results: list[CaseResult], why: str) -> int:
     """Write the record and the trace, and say what came out, and why on this backend."""
     *calibrated, result = results
     case = job.cases[-1]

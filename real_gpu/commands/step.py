@@ -16,8 +16,9 @@ from real_gpu.commands.common import (
     whole,
     write,
 )
-from real_gpu.info import choose_backend
+from real_gpu.commands.staged import add_interface, staged
 from real_gpu.processes.measure import MOST_RANKS
+from real_gpu.processes.stage import Stage
 from simcore.commands.training import add_training, check_taken, setting_of, workload_of
 from simcore.measured.step_records import VENDOR_STEPS, StepRecord
 from simcore.names import unknown
@@ -49,10 +50,15 @@ def add(parser: Parser) -> None:
     parser.add_argument("--trace", metavar="FILE", help="write the last run's spans as a trace")
     parser.add_argument("--out", required=True, metavar="FILE", help="write the record here")
     parser.add_argument("--json", action="store_true", help="print the record too")
+    add_interface(parser)
 
 
 def command(args: argparse.Namespace) -> int:
     """Run it, write the record, say what came out."""
+    return staged(args, _take)
+
+
+def _take(args: argparse.Namespace, stage: Stage) -> int:
     from real_gpu.stepping import Step, check_step, take_steps
 
     again = _again(args)
@@ -68,8 +74,10 @@ def command(args: argparse.Namespace) -> int:
         check_step(step)
     check_ranks(args.gpus, step.plan.n, MOST_RANKS)
     shaped = args.network is not None
-    backend = choose_backend(asked or "auto", step.plan.n, shaped, processes=True).backend
-    ((record, trace),) = take_steps([step], args.network, backend=backend, runs=runs, command=again)
+    backend = stage.choose(asked or "auto", step.plan.n, shaped).backend
+    ((record, trace),) = take_steps(
+        [step], args.network, backend=backend, runs=runs, command=again, stage=stage
+    )
     if trace is not None:
         write(args.trace, trace.to_json())
     write(args.out, record.to_json())
@@ -93,7 +101,7 @@ def _again(args: argparse.Namespace) -> str:
     words = ["python", "-m", "real_gpu", "step", args.strategy]
     for name, value in vars(args).items():
         flag = f"--{name.replace('_', '-')}"
-        if name in ("command", "strategy", "json") or value is None or value == []:
+        if name in ("command", "strategy", "json", "interface") or value is None or value == []:
             continue
         if value is True:
             words.append(flag)

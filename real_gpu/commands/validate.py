@@ -14,7 +14,9 @@ from typing import Any
 
 from real_gpu.backends import PROCESSES
 from real_gpu.commands.common import Parser, whole
+from real_gpu.commands.staged import add_interface, staged
 from real_gpu.job import ITEMSIZE, Job, RunError, Stopped
+from real_gpu.processes.stage import Stage
 from real_gpu.validation.suite import NAMES, Suite, make_suite
 from simcore.cluster_file import cluster_from_dict, read_cluster_document
 from simcore.measured.validation import Validation
@@ -27,7 +29,11 @@ HELP = "measure many cells, predict each, and report how wrong the predictions a
 def add(parser: Parser) -> None:
     """Its arguments."""
     parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
-    parser.add_argument("--quick", action="store_true", help="fewer cells: two minutes, not 25")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer cells: under two minutes on a quiet machine with 2 cores, not 25",
+    )
     parser.add_argument("--gpus", metavar="N", help="most ranks, from 2 (6; 4 with --quick)")
     parser.add_argument("--backend", default="auto", help=", ".join(PROCESSES))
     parser.add_argument(
@@ -43,25 +49,35 @@ def add(parser: Parser) -> None:
         "--cluster", metavar="PRESET|FILE", help="predict with this cluster instead of calibrating"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    add_interface(parser)
 
 
 def command(args: argparse.Namespace) -> int:
     """Measure, predict, report; what was measured stays, however it ends."""
-    suite = _suite(args)
+    return staged(args, _validate)
+
+
+def _validate(args: argparse.Namespace, stage: Stage) -> int:
+    suite = _suite(args, stage)
     given = None if args.cluster is None else _cluster(args.cluster, suite.ranks)
+    if given is None:
+        stage.check_even()
     from real_gpu.recording import environment
     from real_gpu.validation.folder import Folder
     from real_gpu.validation.progress import Progress
     from real_gpu.validation.validate import validate
 
-    job = Job(max(suite.ranks), (), suite.backend)
+    job = stage.place(Job(max(suite.ranks), (), suite.backend))
+    left_out = suite.without_steps
     about = environment(job, _again(args)) | {"backend": suite.why}
-    folder = Folder(args.out, about)
+    folder = Folder(args.out, about | ({"left_out": left_out} if left_out else {}))
     print(f"backend: {suite.why}", file=sys.stderr)
+    if left_out:
+        print(left_out, file=sys.stderr)
     stopped: Exception | None = None
     try:
         with Progress(suite.seconds()) as progress:
-            validate(suite, folder, progress, given, _again(args))
+            validate(suite, folder, progress, given, _again(args), stage)
     except (RunError, Stopped) as error:
         stopped = error
     except BaseException:
@@ -84,7 +100,7 @@ def command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _suite(args: argparse.Namespace) -> Suite:
+def _suite(args: argparse.Namespace, stage: Stage) -> Suite:
     if args.backend not in PROCESSES:
         raise ValueError(unknown("backend", args.backend, PROCESSES))
     item = ITEMSIZE["float32"]
@@ -102,6 +118,7 @@ def _suite(args: argparse.Namespace) -> Suite:
         quick=args.quick,
         names=_parts(args.only),
         sizes=sizes,
+        stage=stage,
     )
 
 

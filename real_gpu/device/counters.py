@@ -6,12 +6,14 @@ NVLink's counters count KiB of data that crossed a GPU's links, of whatever ran 
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 _ALL_LINKS = 2**32 - 1  # NVML's scope for the sum over a GPU's links
 _MOST_LINKS = 18
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # nvidia-smi underlines a header even in a pipe
 
 
 @contextlib.contextmanager
@@ -32,7 +34,9 @@ def nvml() -> Iterator[Any]:
 
 
 def nvlink_bytes(uuid: str) -> dict[str, int] | None:
-    """Bytes of data that this GPU's links have sent and received so far."""
+    """Bytes of data that this GPU's links have sent and received so far; zero may mean that
+    nothing counts them.
+    """
     with nvml() as library:
         if library is None:
             return None
@@ -40,14 +44,14 @@ def nvlink_bytes(uuid: str) -> dict[str, int] | None:
             handle = library.nvmlDeviceGetHandleByUUID(uuid)
         except library.NVMLError:
             return None
-        for scopes in ([_ALL_LINKS], list(range(_MOST_LINKS))):  # older drivers know no sum
-            if found := _kib(library, handle, scopes):
-                return {"sent": 1024 * found[0], "received": 1024 * found[1]}
-    return None
+        kib = _kib(library, handle, [_ALL_LINKS])
+        if kib is None or 0 in kib:  # some drivers know no sum, others answer with a zero
+            kib = _kib(library, handle, list(range(_MOST_LINKS))) or kib
+    return None if kib is None else {"sent": 1024 * kib[0], "received": 1024 * kib[1]}
 
 
 def _kib(library: Any, handle: Any, scopes: list[int]) -> tuple[int, int] | None:
-    """Sums over the links that answer; None where none does."""
+    """Sums over the links that answer, each way; None where none does."""
     ways = (
         library.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
         library.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
@@ -57,12 +61,12 @@ def _kib(library: Any, handle: Any, scopes: list[int]) -> tuple[int, int] | None
         values = library.nvmlDeviceGetFieldValues(handle, asked)
     except library.NVMLError:
         return None
-    sums, answered = dict.fromkeys(ways, 0), 0
+    counted: dict[int, list[int]] = {way: [] for way in ways}
     for value in values:
         if value.nvmlReturn == 0:  # NVML_SUCCESS
-            sums[value.fieldId] += int(value.value.ullVal)
-            answered += 1
-    return (sums[ways[0]], sums[ways[1]]) if answered else None
+            counted[value.fieldId].append(int(value.value.ullVal))
+    sent, received = counted.values()
+    return (sum(sent), sum(received)) if sent and received else None
 
 
 def driver_version() -> str | None:
@@ -87,5 +91,5 @@ def topology() -> list[str] | None:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    lines = [" ".join(line.split()) for line in said.splitlines()]
+    lines = [" ".join(line.split()) for line in _COLOUR.sub("", said).splitlines()]
     return [line for line in lines if line.startswith("GPU")] or None

@@ -7,7 +7,7 @@ import socket
 import sys
 
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}.get(sys.platform, "")
-VARIABLE = "GLOO_SOCKET_IFNAME"
+VARIABLE, NCCL_VARIABLE = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
 
 
 def chosen_interface(flag: str | None = None) -> str | None:
@@ -40,3 +40,22 @@ def interface_of(address: str) -> str | None:
         if any(a.address.partition("%")[0] == address for a in addresses):
             return str(name)
     return None
+
+
+def interface_for_nccl() -> str:
+    """Between ranks of this machine: what the user has said of NCCL, else of Gloo, else loopback.
+
+    >>> os.environ["NCCL_SOCKET_IFNAME"] = "eth0"
+    >>> interface_for_nccl()
+    'eth0'
+    >>> del os.environ["NCCL_SOCKET_IFNAME"]
+    """
+    return os.environ.get(NCCL_VARIABLE) or chosen_interface() or LOOPBACK
+
+
+def network_name() -> str:
+    """Two processes of one system with the same answer share all interfaces."""
+    try:
+        return os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""

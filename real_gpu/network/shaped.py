@@ -47,7 +47,17 @@ def why_not() -> str | None:
         import pyroute2  # noqa: F401
     except ImportError:
         return "a shaped network needs pyroute2: pip install pyroute2"
-    command = [*namespace_command(), sys.executable, "-m", "real_gpu.network.shaped"]
+    return _tried()
+
+
+def why_no_latency() -> str | None:
+    """Why wires cannot have a latency where there are wires; None when they can."""
+    return _tried("latency")
+
+
+def _tried(*what: str) -> str | None:
+    """Why the probe in namespaces of its own fails; None when it does not."""
+    command = [*namespace_command(), sys.executable, "-m", "real_gpu.network.shaped", *what]
     try:
         tried = subprocess.run(
             command,
@@ -65,6 +75,8 @@ def why_not() -> str | None:
     if tried.returncode == 0:
         return None
     lines = tried.stderr.strip().splitlines() or [f"exit status {tried.returncode}"]
+    if what:
+        return lines[-1]
     how = "" if os.geteuid() == 0 else "; as root, or with unprivileged user namespaces, it may"
     return f"this machine does not allow a shaped network ({lines[-1]}){how}"
 
@@ -180,17 +192,17 @@ def leave_network() -> None:
         raise RunError(f"no network namespace for a rank: {os.strerror(ctypes.get_errno())}")
 
 
-def _probe() -> None:
+def _probe(latency: bool) -> None:
     """One wire, to see whether the kernel has all that it takes."""
     from pyroute2.netlink.exceptions import NetlinkError
 
-    send, receive = Wire("gpu0.tx", 1e6), Wire("gpu0.rx", 1e6)
+    send, receive = Wire("gpu0.tx", 1e6, 1e-3 if latency else 0.0), Wire("gpu0.rx", 1e6)
     try:
         Hub(Wiring((send,), (receive,), (0,))).plug(0, os.getpid())
         RankPort(0, send)
-    except (NetlinkError, OSError) as error:
+    except (NetlinkError, OSError, RunError) as error:
         sys.exit(f"{error.args[-1]}")
 
 
 if __name__ == "__main__":
-    _probe()
+    _probe("latency" in sys.argv[1:])

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from real_gpu.job import Case, CaseResult, Job, RunError
+from real_gpu.job import OVER_GLOO, Case, CaseResult, Job, RunError, joining_s
 from real_gpu.network.interfaces import LOOPBACK, chosen_interface
 from real_gpu.network.shaped import Hub
 from real_gpu.network.shaper import packet_bytes
@@ -19,6 +19,11 @@ from real_gpu.validation.confidence import enough
 
 _START_IN_S = 0.1  # time for every rank to hear of an agreed start
 _SETTLE_S, _SETTLE_WITHIN_S = 0.02, 3.0
+# The least that a link may carry before its run is taken to hang: half of 1 Gbit/s Ethernet; and
+# between GPUs of one machine, that is through its memory at worst, one lane of PCIe 3.
+_SOCKET_BYTES_PER_S, _LANE_BYTES_PER_S = 50e6, 985e6
+_BESIDE_S, _BESIDE_GPU_S = 10.0, 30.0  # a first run over NCCL opens channels and loads kernels
+_CHECKED_BYTES_PER_S = 50e6  # results go to the CPU, which compares them
 
 
 def launch(
@@ -38,7 +43,7 @@ def launch(
         listen = {"do": "listen", "address": address, "port": job.port}
         port = ranks.ask([listen], 10, ranks=[0])[0]["port"]
         join = {"do": "join", "address": address, "port": port, "timeout_s": longest_s(job)}
-        ranks.ask([join | {"interface": name} for name in interface], 30)
+        ranks.ask([join | {"interface": name} for name in interface], joining_s(job.n, job.backend))
         results = []
         for result in run_cases(ranks, job, hub):
             results.append(result)
@@ -54,8 +59,11 @@ def run_cases(ranks: Asking, job: Job, hub: Hub | None = None) -> Iterator[CaseR
 
 
 def longest_s(job: Job) -> float:
-    """How long any one run of the job may take."""
-    return max((_patience_s(case, job) for case in job.cases), default=30.0)
+    """How long any one run of the job may take before its ranks end it themselves: wherever they
+    are, and no sooner than its driver does, who can say more.
+    """
+    anywhere = replace(job, launched={"machines": job.n})
+    return max((_patience_s(case, anywhere) for case in job.cases), default=30.0)
 
 
 def _network(ranks: Ranks, job: Job, hub: Hub | None) -> tuple[str, list[str]]:
@@ -79,10 +87,20 @@ def _network(ranks: Ranks, job: Job, hub: Hub | None) -> tuple[str, list[str]]:
 def _patience_s(case: Case, job: Job) -> float:
     """How long one run may take: several times what the slowest serial order would need."""
     wiring = job.network.wiring(job.n) if job.network else None
-    slowest = wiring.slowest_bytes_per_s if wiring else 50e6
+    slowest = wiring.slowest_bytes_per_s if wiring else _slowest_bytes_per_s(case, job)
     messages = 2 * job.n * (1 + (wiring.longest_latency_s if wiring else 0.0))
     computing_s = case.training["computing_s"] if case.training else 0.0
-    return 10 + 4 * (messages * case.size_bytes / slowest + computing_s)
+    beside_s = _BESIDE_S
+    if job.backend == "nccl":
+        beside_s = _BESIDE_GPU_S + case.size_bytes / _CHECKED_BYTES_PER_S
+    return beside_s + 4 * (messages * case.size_bytes / slowest + computing_s)
+
+
+def _slowest_bytes_per_s(case: Case, job: Job) -> float:
+    """Of links that nobody shaped."""
+    one_machine = job.launched.get("machines", 1) == 1
+    between_gpus = job.backend == "nccl" and one_machine and case.name not in OVER_GLOO
+    return _LANE_BYTES_PER_S if between_gpus else _SOCKET_BYTES_PER_S
 
 
 def _run_case(ranks: Asking, case: Case, patience_s: float, hub: Hub | None) -> CaseResult:
@@ -112,7 +130,14 @@ def _run_case(ranks: Asking, case: Case, patience_s: float, hub: Hub | None) -> 
     if case.profile:
         ranks.all(30, do="reset")
         _run(ranks, patience_s + 60, changing, case.profile)
-    return result
+    return _watched(ranks, result, patience_s) if case.spans and result.devices else result
+
+
+def _watched(ranks: Asking, result: CaseResult, patience_s: float) -> CaseResult:
+    """The spans of one more run, which is not timed: to see a GPU's messages slows them."""
+    ranks.all(30, do="reset", watched=True)
+    answers, _ = _run(ranks, patience_s, None)
+    return replace(result, spans=_spans(answers), watched_s=max(a["end_s"] for a in answers))
 
 
 def _run(
@@ -150,9 +175,11 @@ def _add(result: CaseResult, answers: list[dict[str, Any]], keep: bool) -> None:
     result.clocks_s.append(max(a["clock_s"] for a in answers))
     if not keep:
         result.spans.clear()
-    result.spans.extend(
-        [rank, *row] for rank, answer in enumerate(answers) for row in answer["spans"]
-    )
+    result.spans.extend(_spans(answers))
+
+
+def _spans(answers: list[dict[str, Any]]) -> list[list[float]]:
+    return [[rank, *row] for rank, answer in enumerate(answers) for row in answer["spans"]]
 
 
 def _settled_counters(ranks: Asking, hub: Hub) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""A run whose ranks torchrun or srun has started, on one machine or several.
+"""A command whose ranks torchrun or srun has started, on one machine or several.
 
-Every process is one rank. Rank 0 drives them all, itself in a thread, as ``launch`` drives the
-processes of a local run. Each of the others answers, ends when rank 0 says so or is gone, and is
-silent; so that one line tells what went wrong, even an error in its own arguments goes to rank 0.
+Every process is one rank. Rank 0 does what the command does, on a ``Stage`` of the ranks that are
+there: it drives them all, itself in a thread, as ``launch`` drives the processes of a local run.
+Each of the others answers, ends when rank 0 says so or is gone, and is silent; so that one line
+tells what went wrong, even an error in its own arguments goes to rank 0.
 """
 
 from __future__ import annotations
@@ -16,29 +17,37 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from real_gpu.backends import MULTI_RANK, Choice, choose_together
 from real_gpu.info import torch_here
-from real_gpu.job import CaseResult, Job, RunError, Stopped
-from real_gpu.network.interfaces import LOOPBACK, chosen_interface, interface_of
+from real_gpu.job import CaseResult, Job, RunError, Stopped, joining_s
+from real_gpu.network.interfaces import (
+    LOOPBACK,
+    NCCL_VARIABLE,
+    chosen_interface,
+    interface_of,
+    network_name,
+)
 from real_gpu.processes.clocks import clock_name
 from real_gpu.processes.launch import longest_s, run_cases
-from real_gpu.processes.measure import check_bearable, psutil
+from real_gpu.processes.measure import OnResult, check_bearable, psutil
 from real_gpu.processes.meeting import join, open_store
 from real_gpu.processes.peers import Hello, Peers
 from real_gpu.processes.seats import Seat
+from real_gpu.processes.stage import Stage
 from real_gpu.processes.worker import Rank, die_with_parent, serve
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a rank's command line asks for: a job of its words, by flag, and an interface.
+    """What a rank's command line asks for: its words, by flag, and an interface.
 
-    ``check`` is a ``ValueError`` for what the job's backend, once it is known, cannot run.
+    ``job`` is a ``ValueError`` for what cannot be; a command that measures several says only their
+    backend with it. ``lead`` is the command itself, at rank 0, on ranks that agree.
     """
 
-    words: dict[str, str]
+    words: dict[str, Any]
     job: Callable[[], Job]
-    check: Callable[[Job], None]
-    report: Callable[[Job, list[CaseResult]], int]
+    lead: Callable[[Launched, Job], int]
     interface: str | None = None
 
 
@@ -77,7 +86,7 @@ def refuse(seat: Seat, error: ValueError) -> NoReturn:
     def job() -> Job:
         raise error
 
-    attend(seat, Asked({}, job, lambda job: None, lambda job, results: 0))
+    attend(seat, Asked({}, job, lambda stage, job: 0))
 
 
 def _complain(seat: Seat, text: str) -> None:
@@ -100,11 +109,14 @@ def _hello(seat: Seat, asked: Asked) -> tuple[Hello, Job | None]:
         "ranks": seat.ranks,
         "words": asked.words,
         "clock": clock_name(),
+        "machine": f"{clock_name()} {network_name()}",  # as the network sees it
         "flag": asked.interface,
     }
     try:
         job = asked.job()
         hello["interface"] = chosen_interface(asked.interface)
+        if asked.interface:
+            os.environ[NCCL_VARIABLE] = asked.interface  # a flag goes before the variable
         hello["available"] = psutil().virtual_memory().available
         hello["gpu"], hello["no_nccl"] = _gpu(seat, job.backend)
     except (ValueError, RunError) as error:
@@ -115,17 +127,19 @@ def _hello(seat: Seat, asked: Asked) -> tuple[Hello, Job | None]:
 
 def _gpu(seat: Seat, backend: str) -> tuple[dict[str, Any], str | None]:
     """This rank's device, and why NCCL cannot use it, if so."""
+    nothing = {"index": None, "name": None}
     if backend == "gloo":
-        return {"index": None, "name": None}, "gloo was asked for"
+        return nothing, "gloo was asked for"
     here = torch_here()
-    # Slurm may show each task its own device alone.
-    index = 0 if len(here.cuda_devices) == 1 else seat.local_rank
     if not here.nccl:
-        return {"index": None, "name": None}, "its torch has no NCCL"
-    if index >= len(here.cuda_devices):
-        why = f"LOCAL_RANK is {index}, CUDA devices: {len(here.cuda_devices)}"
-        return {"index": None, "name": None}, why
-    return {"index": index, "name": here.cuda_devices[index]}, None
+        return nothing, "its torch has no NCCL"
+    if not here.cuda_devices:
+        return nothing, "it sees no CUDA device"
+    # Slurm may show each task its own device alone; where ranks are more, some share one.
+    index = seat.local_rank % len(here.cuda_devices)
+    identity = here.cuda_ids[index] or f"{clock_name()}, device {index}"
+    gpu = {"index": index, "name": here.cuda_devices[index], "id": identity, "nccl": here.nccl}
+    return gpu | {"several": os.environ.get(MULTI_RANK, "")}, None
 
 
 def _follow(seat: Seat, asked: Asked) -> NoReturn:
@@ -150,7 +164,7 @@ def _follow(seat: Seat, asked: Asked) -> NoReturn:
 
 
 def _lead(seat: Seat, asked: Asked) -> int:
-    """Drive the ranks through the job, and report what came of it."""
+    """Meet the ranks, and do on them what is asked."""
     hello, job = _hello(seat, asked)
     me = Rank()
     me.store = open_store(seat)
@@ -159,19 +173,7 @@ def _lead(seat: Seat, asked: Asked) -> int:
         agree(hellos)
         peers.clock_names = [hellos[rank]["clock"] for rank in range(seat.ranks)]
         assert job is not None  # or its error would have been among the hellos
-        job = replace(job, backend=_backend(job.backend, hellos))
-        asked.check(job)
-        names = _interfaces(job, peers, hellos)
-        _check_memory(job, hellos)
-        _set_up(peers, job, hellos, names)
-        gpus = [h["gpu"]["name"] for h in hellos.values() if job.backend == "nccl"]
-        launched = {
-            "launcher": seat.launcher,
-            "machines": len({h["clock"] for h in hellos.values()}),
-            "interfaces": sorted({*filter(None, names)}),
-        } | ({"gpus": gpus} if gpus else {})
-        job = replace(job, launched=launched)
-        return asked.report(job, list(run_cases(peers, job)))
+        return asked.lead(Launched(seat.launcher, peers, hellos), job)
 
 
 def agree(hellos: dict[int, Hello]) -> None:
@@ -189,19 +191,98 @@ def agree(hellos: dict[int, Hello]) -> None:
         for flag in sorted({**hello["words"], **hellos[0]["words"]}):
             theirs, ours = (h["words"].get(flag) for h in (hello, hellos[0]))
             if theirs != ours:
-                said = [f"{flag} {word}" if word else f"no {flag}" for word in (theirs, ours)]
                 raise ValueError(
-                    f"rank {rank} was given {said[0]}, rank 0 {said[1]}; accepted: the same "
-                    "command line on every rank"
+                    f"rank {rank} was given {_said(flag, theirs)}, rank 0 {_said(flag, ours)}; "
+                    "accepted: the same command line on every rank"
                 )
 
 
-def _backend(asked: str, hellos: dict[int, Hello]) -> str:
+def _said(flag: str, word: Any) -> str:
+    if word is True:
+        return flag
+    return f"{flag} {word}" if word else f"no {flag}"
+
+
+class Launched(Stage):
+    """The ranks that a launcher has started: a job runs on the first of them, the others wait."""
+
+    def __init__(self, launcher: str, peers: Peers, hellos: dict[int, Hello]) -> None:
+        self.launcher, self.peers, self.hellos = launcher, peers, hellos
+        self.there = self.ranks = peers.n
+        on: dict[str, list[int]] = {}
+        for rank in range(peers.n):
+            on.setdefault(hellos[rank]["machine"], []).append(rank)
+        self.machines = tuple(map(tuple, on.values())) if len(on) > 1 else ()
+        self.jobs = 0
+
+    def choose(self, asked: str, gpus: int, shaped: bool = False) -> Choice:
+        """NCCL where every rank has it, unless Gloo is asked for."""
+        if shaped:
+            raise ValueError(f"--network: under {self.launcher} the network is real; leave it away")
+        if gpus > self.there:
+            raise ValueError(
+                f"{gpus} ranks are more than the {self.there} that {self.launcher} started"
+            )
+        choice = _backend(asked, self.hellos)
+        where = self.whereabouts(Job(gpus, (), choice.backend))
+        why = f"; {choice.why}" if choice.why else ""
+        return Choice(choice.backend, f"as {self.launcher} started the ranks{where}{why}")
+
+    def place(self, job: Job) -> Job:
+        """By which launcher, on how many machines, over which interfaces; with NCCL the GPUs."""
+        ranks = [self.hellos[rank] for rank in range(job.n)]
+        gpus = [rank["gpu"]["name"] for rank in ranks if job.backend == "nccl"]
+        launched = {
+            "launcher": self.launcher,
+            "machines": len({rank["machine"] for rank in ranks}),
+            "interfaces": sorted({*filter(None, _interfaces(job, self.peers, self.hellos))}),
+        }
+        return replace(job, launched=launched | ({"gpus": gpus} if gpus else {}))
+
+    def whereabouts(self, job: Job) -> str:
+        """On so many machines, over these interfaces."""
+        found = self.place(job).launched
+        several = f"{found['machines']} machine{'s' * (found['machines'] > 1)}"
+        over = f" over {' and '.join(found['interfaces'])}" if found["interfaces"] else ""
+        return f" on {several}{over}"
+
+    def measure(self, job: Job, on_result: OnResult | None = None) -> list[CaseResult]:
+        """On the ranks that are there, which part from those of the job before."""
+        job = self.place(job)
+        try:
+            self._meet(job)
+            results = []
+            for result in run_cases(self.peers, job):
+                results.append(result)
+                if on_result:
+                    on_result(result)
+            return results
+        except Stopped as stopped:
+            self.peers.blame(stopped)
+            raise
+
+    def _meet(self, job: Job) -> None:
+        _check_memory(job, self.hellos)
+        if self.jobs:
+            self.peers.all(60, do="leave")
+        self.jobs += 1
+        self.peers.n = job.n
+        names = _interfaces(job, self.peers, self.hellos)
+        _set_up(self.peers, job, self.hellos, names, f"job {self.jobs}")
+
+
+def _backend(asked: str, hellos: dict[int, Hello]) -> Choice:
+    """What all ranks can use, and why it is not NCCL where each of them alone could."""
     lacking = {rank: h["no_nccl"] for rank, h in hellos.items() if h["no_nccl"]}
     if asked == "nccl" and lacking:
         rank = min(lacking)
         raise RunError(f"rank {rank} cannot use NCCL: {lacking[rank]}; use --backend gloo")
-    return "gloo" if asked == "gloo" or lacking else "nccl"
+    if asked == "gloo" or lacking:
+        return Choice("gloo", "")
+    gpus = [h["gpu"] for h in hellos.values()]
+    told = {MULTI_RANK: "1"} if all(gpu["several"] == "1" for gpu in gpus) else {}
+    choice = choose_together(asked, gpus, told)
+    return choice if choice.backend == "gloo" else Choice(choice.backend, "")
 
 
 def _interfaces(job: Job, peers: Peers, hellos: dict[int, Hello]) -> list[str]:
@@ -217,14 +298,19 @@ def _interfaces(job: Job, peers: Peers, hellos: dict[int, Hello]) -> list[str]:
 
 def _check_memory(job: Job, hellos: dict[int, Hello]) -> None:
     """Each machine must bear its own ranks."""
-    for machine in {h["clock"] for h in hellos.values()}:
-        here = [rank for rank, h in hellos.items() if h["clock"] == machine]
+    for machine in {hellos[rank]["clock"] for rank in range(job.n)}:
+        here = [rank for rank in range(job.n) if hellos[rank]["clock"] == machine]
         check_bearable(job, min(hellos[rank]["available"] for rank in here), here)
 
 
-def _set_up(peers: Peers, job: Job, hellos: dict[int, Hello], names: list[str]) -> None:
+def _set_up(
+    peers: Peers, job: Job, hellos: dict[int, Hello], names: list[str], meeting: str
+) -> None:
     load = {"do": "load", "n": job.n, "backend": job.backend}
     gpus = [hellos[rank]["gpu"]["index"] for rank in range(job.n)]
     peers.ask([load | {"rank": r, "gpu": gpu} for r, gpu in enumerate(gpus)], 60 + 5 * job.n)
-    join = {"do": "join", "address": "", "port": 0, "timeout_s": longest_s(job)}
-    peers.ask([join | {"interface": name} for name in names], 60)
+    join = {"do": "join", "address": "", "port": 0, "meeting": meeting}
+    join |= {"timeout_s": longest_s(job)}
+    peers.ask(
+        [join | {"interface": name} for name in names], max(60, joining_s(job.n, job.backend))
+    )

@@ -13,6 +13,7 @@ from typing import Any
 
 from real_gpu.backends import with_hint
 from real_gpu.job import COLLECTIVES, TRAININGS, Case, CaseResult, Job, RunError, workers
+from real_gpu.network.interfaces import NCCL_VARIABLE, interface_for_nccl
 from real_gpu.network.shaped import namespace_command, package_path, why_not
 from real_gpu.processes.launch import launch
 from real_gpu.processes.ranks import signals_held
@@ -35,6 +36,8 @@ def measure(job: Job, on_result: OnResult | None = None) -> list[CaseResult]:
         from real_gpu.device import device
 
         return device.launch(job, on_result)
+    if job.backend == "nccl":
+        os.environ[NCCL_VARIABLE] = interface_for_nccl()
     if job.network is None:
         try:
             return launch(job, on_result=on_result)

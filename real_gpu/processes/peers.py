@@ -21,7 +21,10 @@ Hello = dict[str, Any]
 
 
 class Peers(Asking):
-    """The ranks of other processes, over their lines, and this process's own in a thread."""
+    """The ranks of other processes, over their lines, and this process's own in a thread.
+
+    The first ``n`` of them are asked; that may change from job to job. A death is seen of any.
+    """
 
     def __init__(self, n: int, me: Rank) -> None:
         super().__init__(n)
@@ -66,10 +69,10 @@ class Peers(Asking):
     def clocks(self) -> list[Offset]:
         """Each machine's clock beside ours, by questions to the first rank on it."""
         known = {self.clock_names[0]: Offset()}
-        for rank, name in enumerate(self.clock_names):
+        for rank, name in enumerate(self.clock_names[: self.n]):
             if name not in known:
                 known[name] = compare(functools.partial(self._show_clock, rank))
-        return [known[name] for name in self.clock_names]
+        return [known[name] for name in self.clock_names[: self.n]]
 
     def _show_clock(self, rank: int) -> float:
         return float(self.ask([{"do": "clock"}], 10, ranks=[rank])[0]["now_s"])
@@ -89,11 +92,15 @@ class Peers(Asking):
         status = 0 if kind is None else 2 if issubclass(kind, ValueError) else 1
         for line in self.lines.values():
             line.say(json.dumps({"do": "end", "status": status}) + "\n")
-        if isinstance(error, Stopped) and (lost := self._lost()) is not None:
-            raise RunError(f"rank {lost} {self.death(lost)} before {error} came") from None
+        if isinstance(error, Stopped):
+            self.blame(error)
+
+    def blame(self, stopped: Stopped) -> None:
+        """A ``RunError`` where a rank was gone before the signal came: its launcher may send it."""
+        if (lost := self._lost()) is not None:
+            raise RunError(f"rank {lost} {self.death(lost)} before {stopped} came") from None
 
     def _lost(self) -> int | None:
-        """A rank that was gone before this process was asked to end."""
         with contextlib.suppress(queue.Empty):
             while True:
                 rank, line = self.answers.get_nowait()

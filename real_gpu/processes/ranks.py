@@ -35,16 +35,23 @@ Request = dict[str, Any]
 def signals_held() -> Iterator[None]:
     """A signal waits until the block has ended, lest a process starts of which nobody knows.
 
-    What is started in the block inherits that, and may undo it.
+    To block it for this thread is not enough: the kernel then gives it to another, a BLAS's say,
+    and Python handles it here all the same.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no handler runs here
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    held: list[int] = []
+    before: dict[int, Any] = {}
     try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda caught, _: held.append(caught))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for held_back, handler in before.items():
+            signal.signal(held_back, handler)
+        if held:
+            signal.raise_signal(held[0])
 
 
 class Asking(ABC):
@@ -156,7 +163,7 @@ class Ranks(Asking):
         }
         if sys.platform == "win32":
             environment["USE_LIBUV"] = "0"
-        with signals_held():  # its reader threads hold them for good: the main thread's business
+        with signals_held():
             for rank in range(self.n):
                 self._start(rank, environment)
 

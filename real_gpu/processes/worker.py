@@ -19,10 +19,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
-from real_gpu.job import Case, RunError, TransferFailed
+from real_gpu.job import Case, RunError, TransferFailed, joining_s
 
 _PR_SET_PDEATHSIG = 1
-_SETTING_UP = ("isolate", "connect", "load", "listen", "join")
+_SETTING_UP = ("isolate", "connect", "load", "listen", "join", "leave")
 _REQUESTS = (*_SETTING_UP, "clock", "prepare", "reset", "run", "counters")
 WHERE = '{"do": "where"}\n'
 
@@ -61,7 +61,9 @@ class Rank:
         return {"now_s": time.monotonic()}
 
     def load(self, rank: int, n: int, backend: str, gpu: int | None = None) -> dict[str, Any]:
-        """Import torch, which takes seconds; ``gpu`` is the device, by default that of the rank."""
+        """Import torch and open the device, which takes seconds; ``gpu`` is the device, by default
+        that of the rank.
+        """
         import torch
 
         self.rank, self.n, self.backend = rank, n, backend
@@ -72,6 +74,7 @@ class Rank:
         self.device = torch.device("cuda", index) if cuda else torch.device("cpu")
         if cuda:
             torch.cuda.set_device(self.device)
+            torch.empty(1, device=self.device)  # here, where there is time for the driver to start
         return {}
 
     def listen(self, address: str, port: int) -> dict[str, Any]:
@@ -82,27 +85,41 @@ class Rank:
         self.store = listening_store(address, address, port, advice)
         return {"port": self.store.port}
 
-    def join(self, address: str, port: int, interface: str, timeout_s: float) -> dict[str, Any]:
-        """Meet the other ranks, at the address unless the rank has a store already."""
+    def join(
+        self, address: str, port: int, interface: str, timeout_s: float, meeting: str = "only"
+    ) -> dict[str, Any]:
+        """Meet the other ranks, at the address unless the rank has a store already; one that has
+        met others before in this store needs another name for the ``meeting``.
+        """
         import torch.distributed as dist
         import torch.distributed.nn  # noqa: F401 - once there is a group, its defaults hold it for ever
 
-        if interface:
-            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+        if interface:  # NCCL's own variable is the user's, or has been set before
+            os.environ["GLOO_SOCKET_IFNAME"] = interface
         wait = timedelta(seconds=20)
         if self.store is None:
             self.store = dist.TCPStore(  # type: ignore[attr-defined]
                 address, port, timeout=wait, wait_for_workers=False
             )
+        if self.backend == "nccl":  # whose ranks hear of each other through it while they set up
+            self.store.set_timeout(timedelta(seconds=joining_s(self.n, self.backend)))
         with self._ahead():  # Gloo's thread, which moves the bytes, inherits it and stays ahead
             dist.init_process_group(
                 self.backend,
-                store=self.store,
+                store=dist.PrefixStore(meeting, self.store),  # type: ignore[attr-defined]
                 rank=self.rank,
                 world_size=self.n,
                 timeout=timedelta(seconds=timeout_s),
                 device_id=self.device if self.backend == "nccl" else None,
             )
+        return {}
+
+    def leave(self) -> dict[str, Any]:
+        """Part from the other ranks, and forget the case: another job's meet next."""
+        import torch.distributed as dist
+
+        self.work = None
+        dist.destroy_process_group()
         return {}
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
@@ -113,13 +130,15 @@ class Rank:
         self.work = make_work(self.case, self.rank, self.n, self.device)
         return dict(self.work.payload)
 
-    def reset(self) -> dict[str, Any]:
+    def reset(self, watched: bool = False) -> dict[str, Any]:
         """Put the input back, and make what will time the device: NVML takes its time to start,
-        which nothing that waits for an agreed moment has.
+        which nothing that waits for an agreed moment has. ``watched``: its messages too.
         """
         from real_gpu.device.clock import DeviceClock
 
         self.work.reset()
+        if watched:
+            self.work.watch()
         self._finish()
         self.device_clock = DeviceClock(self.device)
         return {}
@@ -200,8 +219,6 @@ def cpu_wait_s() -> float:
 def main(rank: Rank, more_requests: tuple[str, ...] = ()) -> None:
     """Answer the requests on standard input until there are no more."""
     die_with_parent()
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the launcher held signals as it started us
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not mix with the answers
     said = threading.Lock()

@@ -6,6 +6,9 @@ with torch's ``mp.spawn``. So the training itself is the same code under both.
     RANK, WORLD_SIZE                 which process this is, of how many
     LOCAL_RANK, LOCAL_WORLD_SIZE     the same on this machine; LOCAL_RANK numbers its GPU
     MASTER_ADDR, MASTER_PORT         where the ranks find one another
+
+Whoever sets them by hand may leave those of the machine away: then all ranks are taken to be on
+this one, so that no two use one GPU.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from torch.multiprocessing.spawn import spawn as start
 
 from real_gpu.network.interfaces import LOOPBACK, VARIABLE
 from real_gpu.processes.meeting import listening_store
+from real_gpu.processes.seats import find_seat
 
 Values = Sequence[torch.Tensor | None]
 CPU = torch.device("cpu")
@@ -36,9 +40,10 @@ ENDED = (ProcessExitedException, ProcessRaisedException)  # a rank, and spawn al
 
 def device() -> torch.device:
     """This rank's own GPU; the CPU for all where the machine has fewer GPUs than ranks."""
-    if torch.cuda.device_count() < int(os.environ["LOCAL_WORLD_SIZE"]):
+    ranks_here = os.environ.get("LOCAL_WORLD_SIZE") or os.environ["WORLD_SIZE"]
+    if torch.cuda.device_count() < int(ranks_here):
         return CPU
-    return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK") or os.environ["RANK"]))
 
 
 @contextlib.contextmanager
@@ -79,10 +84,22 @@ def _rank(rank: int, lesson: Callable[[], None], ranks: int, port: int) -> None:
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # rank 0 opens no store of its own
     }
     if LOOPBACK:
-        os.environ[VARIABLE] = LOOPBACK
+        os.environ.setdefault(VARIABLE, LOOPBACK)
     torch.set_num_threads(1)  # the ranks share the cores; torchrun sees to it too
     with process_group():
         lesson()
+
+
+def _world(parser: argparse.ArgumentParser) -> int:
+    """How many ranks the environment speaks of; it ends here where that cannot be."""
+    if not os.environ.get("WORLD_SIZE"):
+        parser.error("RANK is set, WORLD_SIZE not; accepted: both, as torchrun sets them, or none")
+    try:
+        seat = find_seat(os.environ)
+    except ValueError as error:
+        parser.error(str(error))
+    assert seat is not None
+    return seat.ranks
 
 
 class _Parser(argparse.ArgumentParser):
@@ -96,9 +113,9 @@ def main(lesson: Callable[[], None]) -> None:
     help_text = "processes to start, 2 or more (default 2); not under torchrun"
     parser.add_argument("--spawn", type=int, default=2, metavar="N", help=help_text)
     ranks = parser.parse_args().spawn
-    started = "RANK" in os.environ  # by torchrun
+    started = "RANK" in os.environ  # by torchrun, or by hand
     if started:
-        ranks = int(os.environ["WORLD_SIZE"])
+        ranks = _world(parser)
     if ranks < 2:
         parser.error(f"nothing to show with {ranks} ranks: 2 or more")
     try:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from real_gpu.info import choose_backend
-from real_gpu.job import Case, Job, Network, parse_rate_network
+from real_gpu.job import FRAMES, CaseResult, Job, Network, parse_rate_network
 from real_gpu.network.shaper import burst_bytes
-from real_gpu.processes.measure import measure
+from real_gpu.processes.stage import HERE, Stage
 from real_gpu.validation.confidence import OUTSIDE
 from real_gpu.validation.fitting import (
     LAUNCHES,
@@ -28,7 +27,8 @@ from real_gpu.validation.fitting import (
     latency_at,
     resampled_medians,
 )
-from real_gpu.validation.patterns import ADDING, COPYING, PASSES, patterns
+from real_gpu.validation.patterns import ADDING, COPYING, PASSES
+from real_gpu.validation.traffic import BEYOND, cases_for
 from simcore.cluster_file import cluster_from_dict
 from simcore.units import FRAME_FACTOR, format_bytes, format_rate, format_time
 
@@ -36,12 +36,8 @@ MOST_RANKS = 3
 # A set rate is kept within this: every run checks its ports to 1 %, which is more than a fit of
 # many constants to short messages can.
 MOST_FITTED_RATE_ERROR = 0.03
-_SIZES = (4, 2**12, 2**15, 2**17, 2**19, 2**21)
-_QUICK_SIZES = (4, 2**16, 2**18, 2**20)
-_QUICK_PATTERNS = ("one way", "there and back", "in a row", "chain", "fan-out in turn", "fan-in")
-_LONGEST_S = 0.25  # of a message, at the rate that was set
-_RUNS, _CONFIDENCE, _QUICK_RUNS = 8, 0.02, 6  # six is the least of which an interval is known
-_LOCAL_BYTES = 2**20
+# Counters do not waver as times do; a cell's bytes, too, are held to this.
+MOST_FACTOR_ERROR = 0.01
 
 Constant = dict[str, Any]
 
@@ -80,8 +76,9 @@ def calibrate(
     backend: str,
     quick: bool,
     progress: Callable[[str], None] = lambda _: None,
+    stage: Stage = HERE,
 ) -> Calibration:
-    """Measure on ``gpus`` ranks, at most three, over the shaped network or what is here; fit.
+    """Measure on ``gpus`` ranks, at most three, over the shaped network or what is there; fit.
 
     ``progress`` hears what is being done.
     """
@@ -89,26 +86,32 @@ def calibrate(
     n = min(gpus, MOST_RANKS)
     if n < 2:
         raise ValueError(f"--gpus {gpus}: accepted are 2 and {MOST_RANKS}; one has no links")
-    used = choose_backend(backend, n, shaped is not None, processes=True).backend
-    cases = _cases(n, shaped, quick)
+    used = stage.choose(backend, n, shaped is not None).backend
+    cases = cases_for(n, used, shaped, quick)
     progress(f"measuring {len(cases)} patterns on {n} ranks")
-    results = measure(Job(n, cases, used, shaped))
-    runs = {(c.name, c.size_bytes): tuple(r.runs_s) for c, r in zip(cases, results, strict=True)}
-    local = {name: runs.pop((name, _LOCAL_BYTES)) for name in (ADDING, COPYING)}
+    job = Job(n, cases, used, shaped)
+    results = [result.by_device() for result in stage.measure(job)]
+    runs = [
+        Observation(case.name, case.size_bytes, tuple(result.runs_s))
+        for case, result in zip(cases, results, strict=True)
+    ]
+    local = {one.pattern: one for one in runs if one.pattern in (ADDING, COPYING)}
+    seen = [one for one in runs if one.pattern not in local]
     progress("fitting")
-    seen = [Observation(name, nbytes, times) for (name, nbytes), times in runs.items()]
-    where = f"{used}, {n} ranks" + (f", shaped to {network}" if network else "")
-    return found(seen, local, n, set_network(shaped), where)
+    between = f"{n} ranks{stage.whereabouts(job)}"
+    where = f"{used}, {between}" + (f", shaped to {network}" if network else "")
+    factors = [factor for result in results for factor in frame_factors(result)]
+    calibration = found(seen, local, n, set_network(shaped), where, factors)
+    if stage.ranks is None:
+        return calibration
+    note = f"measured between the first {between}"
+    return replace(calibration, notes=(*calibration.notes, note))
 
 
-def _cases(n: int, shaped: Network | None, quick: bool) -> tuple[Case, ...]:
-    longest = np.inf if shaped is None else _LONGEST_S * shaped.bytes_per_s
-    sizes = [size for size in (_QUICK_SIZES if quick else _SIZES) if size <= max(longest, 4096)]
-    names = [name for name in patterns(n) if not quick or name in _QUICK_PATTERNS]
-    runs, confidence = (_QUICK_RUNS, None) if quick else (_RUNS, _CONFIDENCE)
-    how: dict[str, Any] = {"runs": runs, "confidence": confidence, "counted": False}
-    local = tuple(Case(name, _LOCAL_BYTES // 4, **how) for name in (ADDING, COPYING))
-    return (*(Case(name, size // 4, **how) for name in names for size in sizes), *local)
+def frame_factors(result: CaseResult) -> list[float]:
+    """Of each counted run: bytes of frames that left all ranks, per byte of payload."""
+    payload = sum(rank["sent"] for rank in result.payload or [])
+    return [sum(run["sent"]) / payload for run in result.counters] if payload else []
 
 
 def set_network(shaped: Network | None) -> dict[str, Any] | None:
@@ -125,23 +128,33 @@ def set_network(shaped: Network | None) -> dict[str, Any] | None:
 
 def found(
     seen: Sequence[Observation],
-    local: dict[str, tuple[float, ...]],
+    local: dict[str, Observation],
     n: int,
     known: dict[str, Any] | None,
     where: str,
+    factors: Sequence[float] = (),
 ) -> Calibration:
-    """The constants from what was seen; ``known`` is what was set, as ``set_network`` has it."""
+    """The constants from what was seen; ``known`` is what was set, as ``set_network`` has it, and
+    ``factors`` are those of the counted runs.
+    """
+    known, counted, note = _protocol_factor(factors, known)
+    notes = [note]
     fitted = fit(_model(seen, n, known), seen)
-    constants = _constants(fitted)
+    constants = _constants(fitted) | counted
     constants["reduce_per_GB"] = reduction(local)
-    notes: list[str] = []
     if known is None:
         rate = constants["bandwidth"]["value"]
         known = {"bandwidth": f"{rate:.6g}B/s"}
     else:
         fitted, known, note = _rate_that_was_set(fitted, seen, known, constants)
-        notes.append(note)
-    rows = tuple(
+        notes.insert(0, note)
+    document = _document(fitted, known, constants, where)
+    return Calibration(document, constants, rows_of(seen, fitted, n), tuple(notes))
+
+
+def rows_of(seen: Sequence[Observation], fitted: Fit, n: int) -> tuple[dict[str, Any], ...]:
+    """Measured beside fitted, of each pattern and size."""
+    return tuple(
         {
             "pattern": one.pattern,
             "gpus": n,
@@ -151,15 +164,17 @@ def found(
         }
         for one, fitted_s in zip(seen, fitted.fitted_s, strict=True)
     )
-    return Calibration(_document(fitted, known, constants, where), constants, rows, tuple(notes))
 
 
 def _model(seen: Sequence[Observation], n: int, known: dict[str, Any] | None) -> Model:
     """Latencies at all sizes but the largest, beyond which they stay: what is left is the rate's.
 
-    Where nothing was set, the search begins at the rate that the largest message went at.
+    Where nothing was set, the rate is what the ``BEYOND`` largest sizes have in common, and the
+    search begins at the one that the largest message went at.
     """
-    *sizes, largest = sorted({one.size_bytes for one in seen})
+    sizes = sorted({one.size_bytes for one in seen})
+    largest = sizes[-1]
+    sizes = sizes[: max(1, len(sizes) - (BEYOND if known is None else 1))]
     least_s = min(one.measured_s for one in seen)
     rate = (S_PER_BYTE,) if known is None else ()
     if known is None:
@@ -191,13 +206,41 @@ def _constant(value: float, low: float, high: float, unit: str) -> Constant:
     return {"value": value, "low": low, "high": high, "unit": unit}
 
 
-def reduction(local: dict[str, tuple[float, ...]]) -> Constant:
+def reduction(local: dict[str, Observation]) -> Constant:
     """What adding costs beyond copying, which an arrival pays in any case, per 10**9 bytes."""
-    per_GB = 1e9 / (PASSES * _LOCAL_BYTES)
-    adding, copying = (resampled_medians(local[name]) for name in (ADDING, COPYING))
-    more_s = max(0.0, median(local[ADDING]) - median(local[COPYING])) * per_GB
+    per_GB = 1e9 / (PASSES * local[ADDING].size_bytes)
+    adding, copying = (resampled_medians(local[name].runs_s) for name in (ADDING, COPYING))
+    more_s = max(0.0, local[ADDING].measured_s - local[COPYING].measured_s) * per_GB
     low, high = np.quantile(np.maximum(adding - copying, 0.0) * per_GB, OUTSIDE).tolist()
     return _constant(more_s, min(low, more_s), max(high, more_s), "s")
+
+
+def _protocol_factor(
+    factors: Sequence[float], known: dict[str, Any] | None
+) -> tuple[dict[str, Any] | None, dict[str, Constant], str]:
+    """What is known with the factor that counts, the counted one as a constant, and a note."""
+    if known is None or not factors:
+        said = "without counters of frames the protocol factor is not measured"
+        more = "" if known else ": the fitted bandwidth is that of payload"
+        return known, {}, said + more
+    value = median(factors)
+    low, high = np.quantile(resampled_medians(factors), OUTSIDE).tolist()
+    was = known["wire_time_per_payload_byte"]
+    keep = _is_kept(value, low, high, was, MOST_FACTOR_ERROR)
+    note = (
+        f"the protocol factor that was set, {was:.5g}, is {'' if keep else 'not '}kept: "
+        f"counted, it is {value:.5g}, {value / was - 1:+.2%}"
+    )
+    if not keep:
+        known = known | dict.fromkeys(FRAMES, float(f"{value:.6g}"))
+    return known, {"protocol_factor": _constant(value, low, high, "B/B")}, note
+
+
+def _is_kept(value: float, low: float, high: float, was: float, most_error: float) -> bool:
+    """Whether what was set goes into the cluster file: always, unless what was measured says, and
+    is sure, that it is far off.
+    """
+    return abs(value / was - 1) <= most_error or low <= was <= high
 
 
 def _rate_that_was_set(
@@ -206,13 +249,13 @@ def _rate_that_was_set(
     known: dict[str, Any],
     constants: dict[str, Constant],
 ) -> tuple[Fit, dict[str, Any], str]:
-    """Keep it, unless fitting the rate too says, and is sure, that it is far off."""
+    """The fit, and what is known, with the rate that counts; and a note."""
     free = fit(Model(fitted.cluster, (*fitted.model.names, S_PER_BYTE)), seen)
     rate = _constants(free)["bandwidth"]
     set_rate = fitted.cluster.ports[0].send_bytes_per_s
     error = rate["value"] / set_rate - 1
     said = f"fitted too, it is {format_rate(rate['value'])}, {error:+.2%}"
-    if abs(error) <= MOST_FITTED_RATE_ERROR or rate["low"] <= set_rate <= rate["high"]:
+    if _is_kept(rate["value"], rate["low"], rate["high"], set_rate, MOST_FITTED_RATE_ERROR):
         low, high = min(rate["low"], set_rate), max(rate["high"], set_rate)
         constants["bandwidth"] = _constant(set_rate, low, high, "B/s")
         return fitted, known, f"the rate that was set is kept: {said}"
@@ -242,12 +285,16 @@ def _us(seconds: float) -> str:
     return f"{seconds * 1e6:.5g}us"
 
 
+def _shown(value: float, unit: str) -> str:
+    shown = {"s": format_time, "B/s": format_rate}
+    return shown[unit](value) if unit in shown else f"{value:.6g} {unit}"
+
+
 def table(calibration: Calibration) -> str:
     """The constants with their intervals, for people; then how well they explain what was seen."""
     lines = [f"{'constant':28}{'value':>12}   95 % interval"]
     for name, of in calibration.constants.items():
-        show = format_rate if of["unit"] == "B/s" else format_time
-        value, low, high = (show(of[key]) for key in ("value", "low", "high"))
+        value, low, high = (_shown(of[key], of["unit"]) for key in ("value", "low", "high"))
         lines.append(f"{name:28}{value:>12}   {low} to {high}")
     off = [abs(row["fitted_s"] / row["measured_s"] - 1) for row in calibration.residuals]
     worst = calibration.worst

@@ -1,7 +1,8 @@
 """Constants of a cluster from times of simple patterns, found through the simulator itself.
 
 What is fitted is what ``simulate`` is given: a constant means in a prediction what it meant here.
-Least squares over relative residuals; every constant is at least zero. No torch, no processes.
+Least squares over residuals in units of how unsure each time is; every constant is at least zero.
+No torch, no processes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ Floats = NDArray[np.float64]
 
 _ROUNDS, _RESAMPLES = 12, 300
 _CLOSE = 1e-9  # a loss that is none
+_LEAST_UNSURE = 0.01  # of a time: no model is better, however well the runs agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,11 @@ def fit(model: Model, seen: Sequence[Observation], seed: int = 0) -> Fit:
     them but in the residuals.
     """
     measured = np.array([one.measured_s for one in seen])
-    values, slopes, fitted = _search(model, seen, measured)
     again = np.stack([resampled_medians(one.runs_s, seed + i) for i, one in enumerate(seen)])
-    relative, there = slopes / measured[:, None], (slopes @ values - fitted) / measured
-    found = [_solved(relative, medians / measured + there) for medians in again.T]
+    unsure = np.hypot(again.std(axis=1), _LEAST_UNSURE * measured)
+    values, slopes, fitted = _search(model, seen, measured, unsure)
+    scaled, there = slopes / unsure[:, None], slopes @ values - fitted
+    found = [_solved(scaled, (medians + there) / unsure) for medians in again.T]
     low, high = np.quantile(found, OUTSIDE, axis=0)
     low, high = np.minimum(low, values), np.maximum(high, values)
     return Fit(model, values, low, high, fitted)
@@ -127,33 +130,33 @@ def resampled_medians(runs_s: Sequence[float], seed: int = 0) -> Floats:
 
 
 def _search(
-    model: Model, seen: Sequence[Observation], measured: Floats
+    model: Model, seen: Sequence[Observation], measured: Floats, unsure: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Gauss-Newton: values, the slopes of the times there, and the times."""
+
+    def loss(fitted: Floats) -> float:
+        return float((((fitted - measured) / unsure) ** 2).sum())
+
     values = model.values
     fitted = predict(model.with_constants(values), seen)
     for _ in range(_ROUNDS):
         slopes = _slopes(model, seen, values, fitted)
-        wanted = (measured - fitted + slopes @ values) / measured
-        step = _solved(slopes / measured[:, None], wanted) - values
+        wanted = (measured - fitted + slopes @ values) / unsure
+        step = _solved(slopes / unsure[:, None], wanted) - values
         # Times are straight lines in the constants but for their corners; over one, go half way.
         for _ in range(8):
             tried = predict(model.with_constants(values + step), seen)
-            if _loss(tried, measured) <= _loss(fitted, measured) * (1 + 1e-12):
+            if loss(tried) <= loss(fitted) * (1 + 1e-12):
                 break
             step = step / 2
         else:
             break
-        before, after = _loss(fitted, measured), _loss(tried, measured)
+        before, after = loss(fitted), loss(tried)
         values, fitted = values + step, tried
         if after <= _CLOSE or after > before * (1 - 1e-4):
             break
     slopes = _slopes(model, seen, values, fitted)
     return values, slopes, fitted
-
-
-def _loss(fitted: Floats, measured: Floats) -> float:
-    return float((((fitted - measured) / measured) ** 2).sum())
 
 
 def _slopes(model: Model, seen: Sequence[Observation], values: Floats, fitted: Floats) -> Floats:

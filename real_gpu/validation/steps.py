@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from real_gpu.job import RunError
+from real_gpu.processes.stage import HERE, Stage
 from real_gpu.stepping import Step, take_steps
 from real_gpu.validation.progress import Progress
 from real_gpu.validation.suite import Suite
@@ -26,6 +27,7 @@ def step_cells(
     cluster: dict[str, Any],
     command: str,
     progress: Progress,
+    stage: Stage = HERE,
 ) -> Iterator[tuple[Cell, StepRecord]]:
     """The training steps on one set of ``n`` ranks, each simulated on the calibrated cluster.
 
@@ -40,9 +42,10 @@ def step_cells(
             return
         progress.now(f"{n} ranks: {len(left)} training steps")
         try:
-            taken = take_steps(left, network, runs=RUNS, command=command)
+            how: dict[str, Any] = {"backend": suite.backend, "runs": RUNS, "command": command}
+            taken = take_steps(left, network, stage=stage, **how)
         except RunError as error:
-            if last:
+            if last or stage.ranks is not None:  # ranks that a launcher started are gone with it
                 raise
             progress.say(f"{error}; the training steps are tried once more")
             continue

@@ -15,6 +15,8 @@ from real_gpu.job import (
 )
 from real_gpu.network.shaped import why_not
 from real_gpu.processes.measure import MOST_RANKS
+from real_gpu.processes.stage import HERE, Stage
+from real_gpu.validation.traffic import cases_for
 from simcore.cluster import uniform
 from simcore.engine import simulate
 from simcore.names import unknown
@@ -25,9 +27,10 @@ LIBRARY, STEPS = "torch.all_reduce", "steps"
 NAMES = (*STRATEGIES, LIBRARY, STEPS)
 # Training steps: what runs, and the size of DDP's buckets in MiB.
 _STEPS = (("torch.ddp", 1.0), ("torch.ddp", 25.0), ("ddp", 1.0), ("dp", None), ("ps", None))
+_MOST_STEP_RANKS = 4  # each has several threads and process groups
 # What these two cannot do without; the others run anywhere.
 _NEEDS = {
-    STEPS: "accepted for steps: --network with a rate alone, such as 200Mbit/s",
+    STEPS: "accepted for steps: --network none, or with a rate alone, such as 200Mbit/s",
     "hierarchical": "accepted for hierarchical: --gpus 4 or more; with --quick 4, 6, 8, 9 …",
 }
 MiB = 2**20
@@ -36,7 +39,7 @@ _SIZES = {"gloo": (MiB, 2 * MiB, 4 * MiB), "nccl": (MiB, 16 * MiB, 128 * MiB)}
 # A run costs this much more than its time: the agreed start, settled counters, the check.
 _BESIDE_S, _START_S = 0.25, 6.0
 _CELL_S, _LEAST_RUNS, _MOST_RUNS = 1.8, 3, 5
-_STEP_CELL_S, _CALIBRATION_S, _QUICK_CALIBRATION_S = 15.0, 100.0, 40.0
+_STEP_CELL_S, _PATTERN_S, _QUICK_PATTERN_S = 15.0, 1.8, 1.5
 _UNSHAPED_BYTES_PER_S = 1e9  # a guess, for the time left only
 
 
@@ -77,9 +80,24 @@ class Suite:
 
     def steps(self, n: int, network: str | None) -> tuple[tuple[str, float | None], ...]:
         """The training steps on ``n`` ranks: names, and the size of DDP's buckets in MiB."""
-        if STEPS not in self.names or network is None or "," in network or n > 4:
+        if STEPS not in self.names or n > _MOST_STEP_RANKS or _has_latency(network):
             return ()
         return _STEPS
+
+    @property
+    def without_steps(self) -> str | None:
+        """Why some of it, or all, has no training steps; None where there are some everywhere."""
+        late = [network for network in self.networks if _has_latency(network)]
+        if STEPS not in self.names:
+            return "no training steps, which were not asked for: --only steps measures them alone"
+        if late:
+            return (
+                f"no training steps on {' and '.join(map(str, late))}: their networks have a "
+                "rate alone"
+            )
+        if not any(self.steps(n, network) for n in self.ranks for network in self.networks):
+            return f"no training steps: they take 2 to {_MOST_STEP_RANKS} ranks"
+        return None
 
     @property
     def empty(self) -> bool:
@@ -103,12 +121,18 @@ class Suite:
     @property
     def calibration_s(self) -> float:
         """About how long one network's calibration takes."""
-        return _QUICK_CALIBRATION_S if self.quick else _CALIBRATION_S
+        shaped = None if self.networks[0] is None else parse_rate_network(self.networks[0])
+        cases = cases_for(min(3, max(self.ranks)), self.backend, shaped, self.quick)
+        return len(cases) * (_QUICK_PATTERN_S if self.quick else _PATTERN_S)
 
     @property
     def step_cell_s(self) -> float:
         """About how long one training step's cell takes."""
         return _STEP_CELL_S
+
+
+def _has_latency(network: str | None) -> bool:
+    return network is not None and "," in network
 
 
 def _variants(name: str, n: int) -> tuple[dict[str, int], ...]:
@@ -142,11 +166,16 @@ def make_suite(
     quick: bool,
     names: Sequence[str] = (),
     sizes: Sequence[int] = (),
+    stage: Stage = HERE,
 ) -> Suite:
-    """What to measure here, from what was asked and from what this machine has."""
-    chosen, networks, why = _where(backend, network, quick, gpus or 2)
-    devices = len(torch_here().cuda_devices) if chosen == "nccl" else 0
-    most = gpus or (max(2, devices) if chosen == "nccl" else 4 if quick else 6)
+    """What to measure, from what was asked and from what this machine, or the stage, has."""
+    if stage.ranks is None:
+        chosen, networks, why = _where(backend, network, quick, gpus or 2)
+        devices = len(torch_here().cuda_devices) if chosen == "nccl" else 0
+        most = gpus or (max(2, devices) if chosen == "nccl" else 4 if quick else 6)
+    else:
+        most = gpus or stage.ranks
+        chosen, networks, why = _there(stage, backend, network, most)
     if most > MOST_RANKS:
         raise ValueError(f"--gpus '{most}': accepted is a whole number, 2 to {MOST_RANKS}")
     ranks = tuple(sorted({2, most})) if quick else tuple(n for n in range(2, most + 1))
@@ -185,6 +214,16 @@ def _where(
         return chosen, (None,), f"{_over(chosen)}, because {reason}"
     usual = ("200Mbit/s",) if quick else ("100Mbit/s", "200Mbit/s")
     return chosen, usual, f"gloo over networks shaped to {' and '.join(usual)}: {choice.why}"
+
+
+def _there(
+    stage: Stage, backend: str, network: str | None, most: int
+) -> tuple[str, tuple[str | None, ...], str]:
+    """The same of ranks that are there already, whose network is the real one."""
+    choice = stage.choose(backend, most, shaped=network not in (None, "none"))
+    if most < 2:
+        raise ValueError(f"{most} rank has no links; accepted: 2 or more")
+    return choice.backend, (None,), f"{choice.backend}, {choice.why}"
 
 
 def _over(backend: str) -> str:

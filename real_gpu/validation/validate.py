@@ -17,10 +17,10 @@ from real_gpu.job import (
     reference_schedule,
 )
 from real_gpu.network.instrument import calibration
-from real_gpu.processes.measure import measure
+from real_gpu.processes.stage import HERE, Stage
 from real_gpu.recording import prediction, record_of, trace_of
-from real_gpu.validation.calibrate import calibrate
 from real_gpu.validation.folder import Folder
+from real_gpu.validation.links import calibrate_links
 from real_gpu.validation.progress import Progress
 from real_gpu.validation.steps import step_cells
 from real_gpu.validation.suite import Suite, cell_s
@@ -35,7 +35,12 @@ ATTEMPTS = 2
 
 
 def validate(
-    suite: Suite, folder: Folder, progress: Progress, given: dict[str, Any] | None, command: str
+    suite: Suite,
+    folder: Folder,
+    progress: Progress,
+    given: dict[str, Any] | None,
+    command: str,
+    stage: Stage = HERE,
 ) -> None:
     """Measure all cells into the folder; ``given`` is a cluster file's content, to fit nothing."""
     for network in suite.networks:
@@ -45,36 +50,37 @@ def validate(
         else:
             progress.begin(f"calibrating {where}")
             gpus = min(3, max(suite.ranks))
-            fitted = calibrate(network, gpus, suite.backend, suite.quick, progress.now)
+            fitted = calibrate_links(network, gpus, suite.backend, suite.quick, progress.now, stage)
             folder.add_network(network, fitted.cluster, fitted.findings)
         progress.did(suite.calibration_s)
         cluster = folder.validation.cluster(network)
         assert cluster is not None
         for n in suite.ranks:
-            group = Group(suite, n, network, cluster, command)
+            group = Group(suite, n, network, cluster, command, stage)
             count = len(group.cases) + len(suite.steps(n, network))
             progress.begin(f"{n} ranks, {where}: {count} cells")
             group.measure(folder, progress)
-            for cell, record in step_cells(suite, n, network, cluster, command, progress):
+            for cell, record in step_cells(suite, n, network, cluster, command, progress, stage):
                 folder.add_cell(cell, record)
                 progress.did(suite.step_cell_s)
 
 
 @dataclass
 class Group:
-    """The collectives on one set of ``n`` processes, over one network."""
+    """The collectives on one set of ``n`` ranks of the stage, over one network."""
 
     suite: Suite
     n: int
     network: str | None
     cluster: dict[str, Any]
     command: str
+    stage: Stage
 
     def __post_init__(self) -> None:
         self.cases = self.suite.cases(self.n, self.network)
         self.shaped = None if self.network is None else parse_rate_network(self.network)
         self.counted: list[Case] = []  # in the progress: each once, however often it is measured
-        self.job = Job(self.n, (), self.suite.backend, self.shaped)
+        self.job = self.stage.place(Job(self.n, (), self.suite.backend, self.shaped))
 
     def measure(self, folder: Folder, progress: Progress) -> None:
         """Every case; what was not quiet, or not reached, once more."""
@@ -86,8 +92,8 @@ class Group:
             try:
                 self._attempt(left, quiet, folder, progress)
             except RunError as error:
-                if attempt == ATTEMPTS:
-                    raise
+                if attempt == ATTEMPTS or self.stage.ranks is not None:
+                    raise  # no ranks are left to try it with
                 progress.say(f"{error}; the remaining cells are tried once more")
             left = [case for case in left if case not in quiet]
             if not left:
@@ -102,7 +108,7 @@ class Group:
         calibrated: list[CaseResult] = []
 
         def on_result(result: CaseResult) -> None:
-            case = next(todo)
+            case, result = next(todo), result.by_device()
             if case in first:
                 calibrated.append(result)
                 return
@@ -121,7 +127,7 @@ class Group:
                 progress.did(cell_s(case, self.n, self.network))
             progress.now(f"{self.n} ranks: {cell.strategy} {format_bytes(cell.size_bytes)}")
 
-        measure(replace(self.job, cases=(*first, *cases)), on_result)
+        self.stage.measure(replace(self.job, cases=(*first, *cases)), on_result)
 
     def _record(self, case: Case, result: CaseResult, calibrated: CaseResult | None) -> Record:
         return record_of(self.job, case, result, calibrated=calibrated, command=self.command)

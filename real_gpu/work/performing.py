@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from real_gpu.device.clock import Stamps
 from real_gpu.job import Case, RunError, TransferFailed
 from real_gpu.work import data, replay
 from simcore.measured.step_records import setting_from
@@ -52,6 +53,7 @@ class PerformedStep:
     def __init__(self, case: Case, rank: int, n: int, device: torch.device) -> None:
         assert case.training is not None
         self.plan, self.rank, self.device = plan_of(case.training), rank, device
+        self.stamps = replay.free_stamps(device)
         if self.plan.n != n:
             raise ValueError(f"the plan of {case.name} has {self.plan.n} ranks, not {n}")
         self.mine = [k for k, task in enumerate(self.plan.tasks) if _takes_part(task, rank)]
@@ -94,6 +96,10 @@ class PerformedStep:
         """All tasks; rows as ``replay.replay`` gives them, and the task's number last."""
         return _Run(self, _open_channels(self.channels, self.device)).rows()
 
+    def watch(self) -> None:
+        """From now on, see a device's messages too."""
+        self.stamps = Stamps(self.device)
+
     def do(self, number: int, channels: list[_Channel]) -> list[Row]:
         """One task, and what is seen of it from outside."""
         task = self.plan.tasks[number]
@@ -103,9 +109,11 @@ class PerformedStep:
             time.sleep(seconds_on(task, self.rank))
         elif number in self.exchanges:
             channel = channels[self.channel_of[number]]
+            exchange, stamps = self.exchanges[number], self.stamps
+            where = channel.group, number, stamps
             with channel.finished():
-                exchange = self.exchanges[number]
-                rows = replay.replay(exchange.steps, exchange.progress, channel.group, number)
+                rows = replay.replay(exchange.steps, exchange.progress, *where)
+            rows = replay.seconds(rows, stamps) if stamps else rows
         lane = Lane.COMPUTE if isinstance(task, Compute) else Lane.COLLECTIVE
         nbytes = 0 if isinstance(task, Compute) else task.nbytes
         whole = [lane, -1, -1, -1, 0, 1, start_s, time.monotonic(), nbytes]
@@ -141,7 +149,7 @@ class _Exchange:
         self.buffer = torch.empty_like(self.input)
         done = schedule if program is None else _other_rows(schedule, program)
         self.steps = replay.plan(done, rank, self.buffer, task.bounds.tolist())
-        self.payload, self.progress = replay.traffic(self.steps), replay.Progress()
+        self.payload, self.progress = replay.traffic(self.steps), replay.progress_on(device)
         self.expected = data.expected(schedule, rank, task.nbytes, "uint8", task.bounds, first)
 
     def reset(self) -> None:
@@ -259,6 +267,8 @@ def _open_channels(count: int, device: torch.device) -> list[_Channel]:
 
     They are opened in a run, not timed, since their threads inherit the rank's priority in it.
     """
+    if _channels and _channels[0].group is not dist.group.WORLD:
+        _channels.clear()  # of a job before this one, whose ranks have parted
     while len(_channels) < count:
         group = dist.new_group() if _channels else dist.group.WORLD
         _channels.append(_Channel(group, device))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from real_gpu.device.clock import Stamps
 from real_gpu.job import ITEMSIZE, TransferFailed
 from simcore.schedule import Op, Schedule, chunk_bounds
 from simcore.trace import Lane
@@ -33,6 +33,18 @@ class Message:
     def nbytes(self) -> int:
         """Payload."""
         return self.data.numel() * self.data.element_size()
+
+    @property
+    def between(self) -> str:
+        """What goes where."""
+        way = "sending {} to" if self.lane is Lane.SEND else "receiving {} from"
+        last = self.chunk + self.width - 1
+        chunks = f"chunk {self.chunk}" if self.width == 1 else f"chunks {self.chunk} to {last}"
+        return f"{way.format(chunks)} rank {self.peer}"
+
+    def __str__(self) -> str:
+        """The same, and in which step."""
+        return f"step {self.step}, {self.between}"
 
 
 def plan(
@@ -82,20 +94,30 @@ def traffic(steps: list[list[Message]]) -> dict[str, int]:
 
 @dataclass
 class Progress:
-    """Where a replay is: the messages of its step, and how many of them have been waited for."""
+    """Where a replay is: the messages of its step, and how many of them have been waited for.
 
+    Of a device, ``queued`` holds what it was given, each step with its handle. The host is ahead
+    of it, so where it is, is asked of the handles: only when someone wants to know, at no cost.
+    """
+
+    on_device: bool = False
     messages: list[Message] = field(default_factory=list)
     done: int = 0
+    queued: list[tuple[list[Message], Any]] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """The message that is being waited for; nothing where none is."""
-        if self.done >= len(self.messages):
-            return ""
-        m = self.messages[self.done]
-        way = "sending {} to" if m.lane is Lane.SEND else "receiving {} from"
-        last = m.chunk + m.width - 1
-        chunks = f"chunk {m.chunk}" if m.width == 1 else f"chunks {m.chunk} to {last}"
-        return f"step {m.step}, {way.format(chunks)} rank {m.peer}"
+        """The message that is being waited for, or all of a handle's; nothing where none is."""
+        for messages, handle in list(self.queued):
+            if not _has_ended(handle):
+                return " and ".join([str(messages[0]), *(m.between for m in messages[1:])])
+        return str(self.messages[self.done]) if self.done < len(self.messages) else ""
+
+
+def _has_ended(handle: Any) -> bool:
+    try:
+        return bool(handle.is_completed())
+    except RuntimeError:  # it failed: there it stopped
+        return False
 
 
 def replay(
@@ -103,21 +125,24 @@ def replay(
     progress: Progress | None = None,
     group: dist.ProcessGroup | None = None,
     tag: int = 0,
-) -> list[list[float]]:
+    stamps: Stamps | None = None,
+) -> list[list[Any]]:
     """Run the plan; one row per message: lane, step, peer, chunk, op, width, start, end, bytes.
 
     ``group`` and ``tag`` keep its messages apart from those of another at the same time.
     An end is when the wait for it returned; waits go in order, so a message that ended while
     an earlier one was waited for is shown to end with it. ``progress`` is kept up to date.
+    Starts and ends are ``stamps``; without those, no rows.
     """
     progress = progress or Progress()
-    spans: list[list[float]] = []
+    progress.queued = []
+    spans: list[list[Any]] = []
     for messages in steps:
-        start_s = time.monotonic()
-        ends = _exchange(messages, progress, group, tag)
-        for m, end_s in zip(messages, ends, strict=True):
+        start = stamps.stamp() if stamps else None
+        ends = _exchange(messages, progress, group, tag, stamps)
+        for m, end in zip(messages, ends, strict=True) if stamps else ():
             row = [m.lane, m.step, m.peer, m.chunk, m.op, m.width]
-            spans.append([*row, start_s, end_s, m.nbytes])
+            spans.append([*row, start, end, m.nbytes])
         for m in messages:
             if m.target is None:
                 continue
@@ -128,15 +153,37 @@ def replay(
     return spans
 
 
+def progress_on(device: torch.device) -> Progress:
+    """For replays there."""
+    return Progress(on_device=device.type == "cuda")
+
+
+def free_stamps(device: torch.device) -> Stamps | None:
+    """Those that a timed run may take: the CPU's."""
+    return Stamps(device) if device.type == "cpu" else None
+
+
+def seconds(rows: list[list[Any]], stamps: Stamps) -> list[list[float]]:
+    """Rows with the moments that their stamps stand for, once the device has been waited for."""
+    if not stamps.on_device:
+        return rows
+    return [[*row[:6], *map(stamps.seconds, row[6:8]), *row[8:]] for row in rows]
+
+
 def _exchange(
-    messages: list[Message], progress: Progress, group: dist.ProcessGroup | None, tag: int
-) -> list[float]:
+    messages: list[Message],
+    progress: Progress,
+    group: dist.ProcessGroup | None,
+    tag: int,
+    stamps: Stamps | None,
+) -> list[Any]:
     """Post a step's messages at once; when each one's wait returned.
 
-    NCCL returns one handle for the whole batch, and so one time for all of them.
+    NCCL returns one handle for the whole batch, and so one time for all of them; its wait is the
+    device's, and returns at once.
     """
     progress.messages, progress.done = messages, 0
-    ends: list[float] = []
+    ends: list[Any] = []
     try:
         for work in dist.batch_isend_irecv(
             [
@@ -146,8 +193,10 @@ def _exchange(
                 for m in messages
             ]
         ):
+            if progress.on_device:
+                progress.queued.append((messages, work))
             work.wait()
-            ends.append(time.monotonic())
+            ends.append(stamps.stamp() if stamps else None)
             progress.done = len(ends)
     except RuntimeError as error:
         raise TransferFailed(f"{progress}: {_reason(error)}") from error

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
+from real_gpu.device.clock import Stamps
 from real_gpu.job import (
     COLLECTIVES,
     TRAINED,
@@ -41,7 +42,8 @@ class Work(Protocol):
     def run(self) -> list[list[float]]:
         """Do it; rows as ``replay.replay`` gives them, none where nothing is seen from outside.
 
-        A run of several tasks adds the task's number to each row.
+        A run of several tasks adds the task's number to each row. On a device there are rows
+        after ``watch()``, which the works made of rows have: to see them costs time.
         """
 
     def difference(self) -> str | None:
@@ -94,11 +96,12 @@ class Replayed:
     """A schedule of ours, row by row, held to the reference bit for bit."""
 
     def __init__(self, case: Case, rank: int, n: int, device: torch.device) -> None:
+        self.device, self.stamps = device, replay.free_stamps(device)
         values = data.inputs(rank, 0, case.elements, case.dtype)
         self.dtype, self.input = case.dtype, replay.to_torch(values, case.dtype, device)
         self.buffer = torch.empty_like(self.input)
         self.steps = replay.plan(replayed_schedule(case, n), rank, self.buffer)
-        self.payload, self.progress = replay.traffic(self.steps), replay.Progress()
+        self.payload, self.progress = replay.traffic(self.steps), replay.progress_on(device)
         self.schedule = reference_schedule(case, n)
         if rank >= self.schedule.workers:
             self.input.zero_()  # a server brings nothing
@@ -110,7 +113,15 @@ class Replayed:
 
     def run(self) -> list[list[float]]:
         """All steps."""
-        return replay.replay(self.steps, self.progress)
+        rows = replay.replay(self.steps, self.progress, stamps=self.stamps)
+        if self.stamps is None:
+            return []
+        self.stamps.settle()
+        return replay.seconds(rows, self.stamps)
+
+    def watch(self) -> None:
+        """From now on, see the rows of a device too."""
+        self.stamps = Stamps(self.device)
 
     def difference(self) -> str | None:
         """Where the buffer differs from the reference's in any bit."""

@@ -17,6 +17,7 @@ from simcore.measured.records import record_from_json
 from simcore.measured.step_records import step_record_from_json
 from simcore.measured.validation import Validation, validation_from_json
 from simcore.trace import FORMAT, Trace
+from views.measured.effort import Budget, effort_of_step, too_much
 from views.measured.sets import OWN, Study, from_records, joined
 
 MOST_FILES, MOST_BYTES = 50, 2_000_000
@@ -43,13 +44,18 @@ def read_files(files: Iterable[tuple[str, bytes | None]]) -> Read:
     ('a.json: [1]; accepted: a collective, a step, a validation or a trace, as real_gpu writes \
 them', 'b.json: larger than 2000000 bytes')
     """
-    studies, refused = [], []
+    studies, refused, budget, cells = [], [], Budget(), 0
     for number, (name, content) in enumerate(files):
         shown = "".join(c if c.isprintable() else "?" for c in name[-80:])
         try:
             if number >= MOST_FILES:
                 raise ValueError(f"{shown}: only {MOST_FILES} files are read at once")
-            studies.append(_read(shown, content))
+            study = _read(shown, content, budget)
+            cells += len(study.cells)
+            if cells > MOST_CELLS:
+                cells -= len(study.cells)
+                raise ValueError(f"{shown}: accepted: up to {MOST_CELLS} cells in all files")
+            studies.append(study)
         except ValueError as error:
             refused.append(" ".join(str(error).split())[:300])
     if not any(study.cells for study in studies):
@@ -64,7 +70,7 @@ def read_folder(folder: Path) -> Read:
     return read_files((path.name, path.read_bytes()) for path in found)
 
 
-def _read(name: str, content: bytes | None) -> Study:
+def _read(name: str, content: bytes | None, budget: Budget) -> Study:
     if content is None or len(content) > MOST_BYTES:
         raise ValueError(f"{name}: larger than {MOST_BYTES} bytes")
     try:
@@ -73,7 +79,7 @@ def _read(name: str, content: bytes | None) -> Study:
         raise ValueError(f"{name}: not UTF-8 text") from None
     document = parse_json(text, name)
     try:
-        study = _study(text, document, name)
+        study = _study(text, document, name, budget)
     except (TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from None
     except ValueError as error:
@@ -83,12 +89,12 @@ def _read(name: str, content: bytes | None) -> Study:
     return study
 
 
-def _study(text: str, document: Any, name: str) -> Study:
+def _study(text: str, document: Any, name: str, budget: Budget) -> Study:
     if not isinstance(document, dict):
         raise ValueError(f"{name}: {short(document)}; accepted: {ACCEPTED}")
     readers: Mapping[str, Callable[[], Study]] = {
         "validation_version": lambda: Study(name, validation_from_json(text, name)),
-        "workload": lambda: _of_step(text, document),
+        "workload": lambda: _of_step(text, document, budget),
         "record_version": lambda: Study(name, from_records([record_from_json(text, name)])),
         "format": lambda: _of_trace(text, document),
     }
@@ -98,7 +104,7 @@ def _study(text: str, document: Any, name: str) -> Study:
     raise ValueError(f"{name}: {short(sorted(document))}; accepted: {ACCEPTED}")
 
 
-def _of_step(text: str, document: Mapping[str, Any]) -> Study:
+def _of_step(text: str, document: Mapping[str, Any], budget: Budget) -> Study:
     """Before a step is simulated: would that end?"""
     options = document.get("options")
     counts = {"gpus": document.get("gpus")} | (options if isinstance(options, dict) else {})
@@ -106,6 +112,9 @@ def _of_step(text: str, document: Mapping[str, Any]) -> Study:
         value = counts.get(field)
         if isinstance(value, int) and value > MOST_COUNT:
             raise ValueError(f"field {field!r} is {short(value)}; accepted: up to {MOST_COUNT}")
+    effort = effort_of_step(document)
+    if not budget.spend(effort):
+        raise too_much(effort)
     return Study("", from_records((), [step_record_from_json(text)]))
 
 
