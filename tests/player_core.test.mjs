@@ -1,10 +1,11 @@
 // The player's pure functions, on lanes small enough to check by head. test_player_core.py puts
 // the player beside this file and runs `node --test`.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { arrivalsIn, axisTicks, captionAt, cellsAt, countWhile, eventFrom, eventTimes, formatRate,
-  formatTime, layout, listNumbers, listRanks, momentRows, movedAt, phaseStart, prepareLane, say,
-  sayStep, sizes, stateAt, steadyFormat, unpack, waitsOf } from "./player.mjs";
+  formatTime, hotPorts, layout, listNumbers, listRanks, momentRows, movedAt, phaseStart, prepareLane, say,
+  sayPort, sayStep, sizes, stateAt, steadyFormat, steppedTime, unpack, waitsOf } from "./player.mjs";
 
 /** A lane of messages [step, src, dst, chunk, op, nbytes, start, end, latency]; ports of 100 B/s. */
 function laneOf(n, messages, more = {}) {
@@ -25,7 +26,10 @@ const SWAPS = laneOf(2, [[0, 0, 1, 0, 1, 100, 0, 1, 0], [0, 1, 0, 1, 1, 100, 0, 
 const LATE = laneOf(3, [[0, 0, 1, 0, 1, 100, 0, 1, 0.5], [1, 1, 2, 0, 1, 50, 1.5, 2, 0.5]]);
 const EMPTY = laneOf(1, []);
 const TEXT = { step: "step {step} of {steps}", step_range: "steps {first}–{last} of {steps}", colon: ": ",
-  done: "done {time}", nothing: "nothing", stalled: "stalled", arriving: "arriving", in_flight: "in flight",
+  done: "done {time}", nothing: "nothing", stalled: "stalled", arriving: "arriving", in_flight: "in flight until {time}",
+  waits_for: "all wait for {who} until {time}", waits: "nothing until {time}", gpu_number: "GPU {rank}",
+  stands_still: "GPU {rank} stands until {time}", link_is_cut: "{src}>{dst} cut until {time}",
+  part_is_cut: "{link} cut until {time}", in: "in", out: "out", port_both: "port", cut: "cut",
   chunk: "chunk {chunk}", buffer: "all", percent: "{value} %", gpus: "GPUs {list}", idle_one: " 1 waits",
   idle: " {idle} wait", single_add: "{src}>{dst} {what} adds {have}/{n}", single_copy: "{src}>{dst} sum",
   gather: "{srcs} to {dst}", scatter: "{src} to {dsts}", port_full_in: " in {share}", port_full_out: " out {share}",
@@ -96,8 +100,8 @@ test("steps and messages that end early do not end the others", () => {
 
 test("loads are parts of each port, and of the slower one of a link", () => {
   const lane = laneOf(2, [[0, 0, 1, 0, 1, 40, 0, 1, 0]], { send_rate: [80, 10], receive_rate: [10, 40] });
-  const { sending, receiving, active: [{ load, rate }] } = stateAt(lane, 0.5);
-  assert.deepEqual([sending[0], receiving[1], load, rate], [0.5, 1, 1, 40]);
+  const { sending, receiving, active: [{ load, out }] } = stateAt(lane, 0.5);
+  assert.deepEqual([sending[0], receiving[1], load, out], [0.5, 1, 1, 40]);
 });
 
 test("a message in flight occupies no port", () => {
@@ -109,7 +113,7 @@ test("a message in flight occupies no port", () => {
   assert.deepEqual([flying.sending[0], flying.receiving[1], flying.active[0].load], [0, 1, 0]);
   assert.equal(captionAt(LATE, flying, TEXT), "step 1 of 2: arriving");
   const far = laneOf(2, [[0, 0, 1, 0, 1, 100, 0, 1, 5]]);
-  assert.equal(captionAt(far, stateAt(far, 3), TEXT), "step 1 of 1: in flight");
+  assert.equal(captionAt(far, stateAt(far, 3), TEXT), "step 1 of 1: in flight until 6 s");
   assert.deepEqual(momentRows(far, stateAt(far, 3)),
     [{ first: 0, last: 0, src: 0, dst: 1, chunk: 0, carries: 1, rate: 0, share: 0, arrives_s: 6 }]);
 });
@@ -127,9 +131,14 @@ test("rates that change, and a link that stands still", () => {
     nbytes: [50, 0, 50] };
   const lane = laneOf(2, [[0, 0, 1, 0, 1, 100, 0, 4, 0]], { pieces });
   assert.deepEqual([0.5, 1, 2, 3.5].map((t) => stateAt(lane, t).sent[0]), [25, 50, 50, 75]);
-  assert.deepEqual([0.5, 2, 3].map((t) => stateAt(lane, t).active[0].rate), [50, 0, 50]);
+  assert.deepEqual([0.5, 2, 3].map((t) => stateAt(lane, t).active[0].out), [50, 0, 50]);
   assert.equal(captionAt(lane, stateAt(lane, 2), TEXT), "step 1 of 1: stalled");
   assert.equal(stateAt(lane, 2).received[1], 50); // the receiving side has a rate of its own
+});
+
+test("a clock that moves in steps starts from where it stands", () => {
+  const at = (from, now) => steppedTime([0, 0.64, 1.28], from, now);
+  assert.deepEqual([at(0.96, 0.96), at(0.96, 1.2), at(0.96, 1.3), at(0, 0.3)], [0.96, 0.96, 1.28, 0]);
 });
 
 test("a lane of one GPU without messages", () => {
@@ -144,7 +153,60 @@ test("a lane of one GPU without messages", () => {
 
 test("a wait before the first message is no message in flight", () => {
   const lane = laneOf(2, [[0, 0, 1, 0, 1, 100, 2, 3, 0]]);
-  assert.equal(captionAt(lane, stateAt(lane, 1), TEXT), "nothing");
+  assert.equal(captionAt(lane, stateAt(lane, 1), TEXT), "all wait for GPU 0 until 2 s");
+  const both = laneOf(2, [[0, 0, 1, 0, 1, 100, 2, 3, 0], [0, 1, 0, 1, 1, 100, 2, 3, 0]]);
+  assert.equal(captionAt(both, stateAt(both, 1), TEXT), "nothing until 2 s");
+  const late = laneOf(3, [[0, 0, 1, 0, 1, 100, 2, 3, 0], [0, 1, 2, 1, 1, 100, 2, 3, 0]]);
+  assert.equal(captionAt(late, stateAt(late, 1), TEXT), "all wait for GPU 1 until 2 s"); // at both ends
+  const over = laneOf(2, [[0, 0, 1, 0, 1, 100, 0, 1, 0]], { time_s: 2 }); // the last sum is being added
+  assert.equal(captionAt(over, stateAt(over, 1.5), TEXT), "step 1 of 1: nothing");
+});
+
+/** What the network of a lane is beside its ports, as links.py writes it. */
+const netOf = (capacity, more) => ({ half_duplex: false, usual: 100, capacity, changes: [], names: [],
+  pairs: [], ways: [], ...more });
+const PORTS = [100, 100, 100, 100]; // of two GPUs
+
+test("a port that several share is hot, one that is used as it can be is not", () => {
+  const fan = laneOf(3, [[0, 1, 0, 0, 1, 50, 0, 1, 0], [0, 2, 0, 0, 1, 50, 0, 1, 0]]);
+  assert.deepEqual([...stateAt(fan, 0.5).hot], [3]); // into GPU 0
+  assert.deepEqual(hotPorts(fan, stateAt(fan, 0.5)).map((port) => [port.in, port.out]),
+    [[true, false], [false, false], [false, false]]);
+  assert.equal(sayPort(fan, stateAt(fan, 0.5), TEXT, 0), "in 100 %");
+  assert.deepEqual([...stateAt(SWAPS, 0.5).hot], []);
+  const first = laneOf(2, [[0, 1, 0, 0, 1, 100, 0, 1, 0]], { bottleneck: 0 }); // others have not begun
+  assert.deepEqual(hotPorts(first, stateAt(first, 0.5)).map((port) => port.in), [true, false]);
+});
+
+test("a link that has become slow is full at what it carries, and hot until it is as it was", () => {
+  const net = netOf([...PORTS, -1, 10], { changes: [[4, 5, -1]], pairs: [[5, 0, 1]], ways: [[0], [3], [5]] });
+  const lane = laneOf(2, [[0, 0, 1, 0, 1, 90, 0, 4.5, 0]], { net, pieces: { transfer: [0, 0, 0, 0],
+    sending: [1, 1, 0, 0], start_s: [0, 4, 0, 4], end_s: [4, 4.5, 4, 4.5], nbytes: [40, 50, 40, 50] } });
+  const [slow, fast] = [stateAt(lane, 1), stateAt(lane, 4.25)];
+  assert.deepEqual([[...slow.hot], slow.active[0].load, slow.sending[0]], [[5], 1, 0.1]);
+  assert.deepEqual([[...fast.hot], fast.active[0].load, fast.sending[0]], [[], 1, 1]);
+});
+
+test("what is cut says so, and until when", () => {
+  const cut = (link, more) => {
+    const net = netOf([...PORTS, -1, ...(more.rest ?? [])], { changes: [[1, link, 0], [3, link, 100]], ...more });
+    const lane = laneOf(2, [[0, 0, 1, 0, 1, 200, 0, 4, 0]], { net, pieces: { transfer: [0, 0, 0],
+      sending: [1, 1, 1], start_s: [0, 1, 3], end_s: [1, 3, 4], nbytes: [100, 0, 100] } });
+    const state = stateAt(lane, 2);
+    assert.deepEqual([...state.hot], [link]);
+    return captionAt(lane, state, TEXT);
+  };
+  assert.equal(cut(3, { ways: [[0], [3]] }), "step 1 of 1: GPU 1 stands until 3 s");
+  assert.equal(cut(5, { rest: [-1], pairs: [[5, 0, 1]], ways: [[0], [3], [5]] }), "step 1 of 1: 0>1 cut until 3 s");
+  assert.equal(cut(5, { rest: [100], names: ["node0.up"], ways: [[0], [3], [5]] }), "step 1 of 1: node0.up cut until 3 s");
+});
+
+test("a port for both ways is one link", () => {
+  const net = netOf([100, 100, -1], { half_duplex: true, ways: [[0, 1], [1, 0]] });
+  const lane = laneOf(2, [[0, 0, 1, 0, 1, 50, 0, 1, 0], [0, 1, 0, 1, 1, 50, 0, 1, 0]], { net });
+  const state = stateAt(lane, 0.5);
+  assert.deepEqual([state.sending, state.receiving, [...state.hot]], [[1, 1], [1, 1], []]);
+  assert.equal(sayPort(lane, state, TEXT, 0), "port 100 %");
 });
 
 test("events, each once, of all and of one GPU", () => {
@@ -238,6 +300,12 @@ test("ticks of an axis", () => {
   assert.deepEqual(axisTicks(10, 5), [0, 2, 4, 6, 8, 10]);
   assert.deepEqual(axisTicks(2.1, 4), [0, 1, 2]);
   assert.equal(axisTicks(3e-7, 6).length, 7);
+});
+
+test("formats are those of Python, at their borders, too", () => {
+  const { times, rates } = JSON.parse(readFileSync(new URL("./formats.json", import.meta.url), "utf8"));
+  assert.deepEqual(times.map(([seconds]) => formatTime(seconds)), times.map(([, words]) => words));
+  assert.deepEqual(rates.map(([rate]) => formatRate(rate)), rates.map(([, words]) => words));
 });
 
 test("formats", () => {

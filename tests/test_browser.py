@@ -98,7 +98,7 @@ def test_counters_are_the_engines_at_rest_by_step_by_scrubbing_and_while_playing
     shown = read(page)
     assert shown["t"] == total_s
     check_counters(shown, runs)
-    assert page.locator(".lane.finished").count() == 3
+    assert page.locator(".lane.finished").count() == len(runs)
 
 
 def test_keyboard_speed_and_the_end(open_page):
@@ -179,17 +179,36 @@ def test_a_phone_needs_no_sideways_scrolling(open_page, path, query, ready):
     assert max(page.evaluate(too_wide)) <= 0.5
 
 
+# Where the thumb stands, and the shown time, both as parts of the axis.
+THUMB = """(player) => {
+  const find = (id) => player.querySelector(`[data-testid=${id}]`);
+  const head = new DOMMatrix(player.querySelector(".playhead").style.transform).m41 + 5;
+  const scrub = find("scrub");
+  const left = parseFloat(scrub.style.marginLeft) + 8, width = parseFloat(scrub.style.width) - 16;
+  return [Number(scrub.value), (head - left) / width];
+}"""
+
+
 def test_reduced_motion_shows_only_the_moments_at_which_something_happens(open_page):
     page = open_page(reduced_motion="reduce")
     runs = race(Setting(4, 8 * 2**20, 25e6))
     spans = [run.trace.spans for run in runs]
     events = np.concatenate([[0.0], *(np.r_[s.start_s, s.end_s] for s in spans)])
+    poster_s = read(page)["t"]
+    assert np.abs(events - poster_s).min() > 1e-3, "it starts between two events"
+    page.get_by_test_id("play").click()
+    wait_for(page, "r.playing")
+    assert read(page)["t"] >= poster_s, "no step back"
+    wait_for(page, f"r.t > {poster_s}")
+    page.get_by_test_id("play").click()
     page.get_by_test_id("restart").click()
     page.get_by_test_id("play").click()
     for _ in range(3):
         shown = read(page)
         assert np.abs(events - shown["t"]).min() < 1e-9
         check_counters(shown, runs)
+        thumb, t_s = page.get_by_test_id("player").evaluate(THUMB)
+        assert thumb == pytest.approx(t_s, abs=1e-4), "the thumb stands at the time that is shown"
         wait_for(page, f"r.t > {shown['t']}")
 
 
@@ -251,7 +270,7 @@ def test_traffic_follows_its_controls(open_page):
     slider = page.get_by_role("slider", name="Servers k")
     slider.focus()
     page.keyboard.press("ArrowRight")
-    page.get_by_text("5 extra servers move 64 MiB").wait_for()
+    page.get_by_text("5 extra servers move more, 64 MiB").wait_for()
     page.wait_for_url("**servers=5**")
     panel.locator("tbody tr").nth(8).wait_for()
     at_rest(page)
@@ -268,18 +287,19 @@ def test_traffic_follows_its_controls(open_page):
 
 def test_scaling_changes_its_axis_and_its_lines(open_page):
     page = open_page("scaling", ready="stVegaLiteChart")
-    page.get_by_text("the central server up to 29.24 KiB").first.wait_for()
-    page.get_by_text("Halving and doubling").wait_for(state="detached")
-    page.get_by_role("button", name="halving-doubling").click()
-    page.get_by_text("Halving and doubling").first.wait_for()
+    page.get_by_text("the central server up to 30.58 KiB").first.wait_for()
+    legend = page.locator("p.legend")
+    legend.get_by_text("Halving and doubling").wait_for(state="detached")
+    page.get_by_role("button", name="Halving and doubling").click()
+    legend.get_by_text("Halving and doubling").wait_for()
     page.wait_for_url("**halving-doubling**")
-    page.get_by_role("radio", name="gpus").click()
+    page.get_by_role("radio", name="GPUs", exact=True).click()
     page.get_by_role("slider", name="GPUs").wait_for(state="detached")
     page.wait_for_url("**axis=gpus**")
     page.get_by_text("With 8 MiB, 25Gbit/s and 20 µs latency per message").first.wait_for()
     page.reload()
     page.get_by_text("With 8 MiB, 25Gbit/s and 20 µs latency per message").first.wait_for()
-    page.get_by_text("Halving and doubling").first.wait_for()
+    legend.get_by_text("Halving and doubling").wait_for()
 
 
 def test_from_page_to_page_and_back(open_page):
@@ -295,7 +315,7 @@ def test_from_page_to_page_and_back(open_page):
     page.keyboard.press("ArrowRight")
     page.get_by_test_id("cell-4-4").wait_for()
     page.get_by_role("link", name="扩展规律").click()
-    page.get_by_text("29.24 KiB 及以下").first.wait_for()
+    page.get_by_text("30.58 KiB 及以下").first.wait_for()
     page.go_back()
     page.get_by_test_id("cells").wait_for()
     at_rest(page)

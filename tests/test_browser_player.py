@@ -224,7 +224,7 @@ def under_way(run, t_s):
             rate = spans.nbytes[row] / (end - start)
             chunk = str(spans.chunk[row]) if run.schedule.chunks > 1 else "all"
             port = run.simulation.case.cluster.payload_bytes_per_s[0][0]
-            share = f"{100 * rate / port:.0f} %"
+            share = f"{100 * rate / port:.0f}\u00a0%"
             ends = (spans.step[row] + 1, spans.rank[row], spans.peer[row])
             rows.append([*map(str, ends), chunk, format_rate(rate), share, format_time(end)])
     return sorted(rows)
@@ -292,14 +292,15 @@ def test_captions_say_the_engines_numbers_at_several_moments(open_page):
                     assert int(found[1]) == step + 2, "one more with every step"
             else:
                 assert re.search(r"(push to|pull the sum from) GPU 0", caption)
-                assert "33 % of it for each" in caption
+                assert "33\u00a0% of it for each" in caption
             checked += 1
     assert checked > 12
 
 
 def test_sixty_four_gpus_are_the_engines_where_blocks_end(open_page):
-    page = open_page(query={"n": 64})
-    runs = race(Setting(64, 8 * MIB, 25e6))
+    lines = ("ps", "dp", "ring")
+    page = open_page(query={"n": 64, "lines": lines})
+    runs = race(Setting(64, 8 * MIB, 25e6), lines)
     page.get_by_text("This moment as a table").click()
     page.get_by_test_id("gpu").select_option("40")
     note = "drawn in blocks of up to 2 steps"

@@ -15,17 +15,17 @@ pytestmark = pytest.mark.browser
 
 def test_views_follow_each_other_and_stay_in_the_address(open_page):
     page = open_page("scaling", ready="stVegaLiteChart")
-    page.get_by_role("radio", name="map").click()
+    page.get_by_role("radio", name="Map").click()
     page.wait_for_url("**view=map**")
-    page.get_by_text("the ring on 69").wait_for()
-    page.get_by_role("radio", name="latency-size").click()
+    page.get_by_text("the ring on 68").wait_for()
+    page.get_by_role("radio", name="Latency per message × Gradient buffer").click()
     page.wait_for_url("**axes=latency-size**")
     page.get_by_text("Borders run straight").wait_for()
     page.reload()
     page.get_by_text("Borders run straight").wait_for()
-    page.get_by_role("radio", name="pieces").click()
+    page.get_by_role("radio", name="Pieces").click()
     page.get_by_role("heading", name="Why cut a message into pieces?").wait_for()
-    page.get_by_text("fastest in 29 pieces").wait_for()
+    page.get_by_text("fastest in 28 pieces").wait_for()
 
 
 def test_pointing_at_the_map_tells_who_is_next(open_page):

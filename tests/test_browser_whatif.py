@@ -10,6 +10,7 @@ from simcore import parse_slow_link
 from simcore.units import format_time
 from tests.test_browser import read, scrub_to, wait_for
 from views.race import Setting, race
+from views.ring import RingSetting, ring_run
 from views.whatif.troubles import Base, Straggler, what_if
 
 pytestmark = pytest.mark.browser
@@ -212,3 +213,55 @@ def test_a_phone_shows_the_panel_and_both_futures(open_page, what, language):
     page.get_by_test_id("fork-kind").select_option("link")
     assert max(page.evaluate(TOO_WIDE)) <= 0.5
     assert page.get_by_test_id("ghost-ring").count() == 1
+
+
+def stroke(page, selector: str) -> tuple[str, float]:
+    """Colour, and width in pixels of the screen."""
+    return tuple(
+        page.locator(selector).evaluate(
+            """(node) => [getComputedStyle(node).stroke,
+              parseFloat(node.getAttribute("stroke-width"))]"""
+        )
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_full_while_others_wait_is_seen_at_a_glance(open_page, scheme):
+    """A slow link is the widest and the only orange one; so are uplinks, in boxes of their own."""
+    query = {"what": "slow-link", "lines": "ring", "n": "8"}
+    page = open_page("whatif", query=query, color_scheme=scheme)
+    hot = '[data-lane="ring"] .flow.hot'
+    assert page.locator(hot).count() == 1
+    colour, width = stroke(page, hot)
+    assert page.locator('[data-lane="ring"] .hub-label:not(:empty)').text_content() == "100\u00a0%"
+    others = page.locator('[data-lane="ring"] .flow:visible:not(.hot)')
+    for other in others.all():
+        assert float(other.get_attribute("stroke-width")) < width
+        assert other.evaluate("(node) => getComputedStyle(node).stroke") != colour
+    page.get_by_text("Nodes share an uplink").click()
+    lane = '[data-lane="ring-scattered"]'
+    page.locator(f"{lane} .uplink.hot").first.wait_for()
+    names = [
+        bar.get_attribute("data-uplink") for bar in page.locator(f"{lane} [data-uplink]").all()
+    ]
+    assert names == ["node0.up", "node0.down", "node1.up", "node1.down"]
+    assert page.locator(f"{lane} .uplink.hot").count() == 4
+    assert page.locator(f"{lane} .box").count() == 2
+    fill = page.locator(f"{lane} .uplink.hot").first.evaluate("(n) => getComputedStyle(n).fill")
+    assert fill == colour
+
+
+def test_the_rings_numbers_stay_right_when_its_past_is_forked(open_page):
+    page = open_page("ring", query={"t": "1us"})
+    page.get_by_test_id("fork").click()
+    page.get_by_test_id("fork_apply").click()
+    (change,) = changes(page, 1)
+    setting = RingSetting(4, 8, 12.5e6)
+    before = ring_run(setting).simulation
+    after = before.fork(1e-6, [parse_slow_link(change)])
+    ends(page, [after])
+    assert ghost_s(page, "ring") == before.trace.time_s
+    sums = setting.inputs().sum(axis=0)
+    for rank in range(4):
+        values = page.get_by_test_id(f"cell-{rank}-3").locator(".values").inner_text()
+        assert values == " ".join(map(str, sums[6:]))

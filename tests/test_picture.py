@@ -18,18 +18,30 @@ from hypothesis import strategies as st
 from PIL import Image, ImageSequence
 
 from simcore import ALGORITHMS, build_schedule, reference, simulate, uniform
-from simcore.units import parse_bytes
+from simcore.units import format_time, parse_bytes
 from tests.support import require
+from views.fork import fork
 from views.lanes import hub_of, lane_of, lanes_of
+from views.pictures import fonts
 from views.pictures import gif as picture_gif
+from views.pictures.fonts import CHINESE_FONTS, INSTEAD, chinese_font, font_of, has, legible
 from views.pictures.frame import Picture, frame_svg
-from views.pictures.gif import CHINESE_FONTS, chinese_font, race_gif
+from views.pictures.gif import race_gif
 from views.pictures.lane import layout
-from views.pictures.shapes import Line, Rect, Words
+from views.pictures.shapes import HOT, Arc, Line, Rect, Words, width_of
 from views.pictures.state import Moves
 from views.player import Mark, payload, player_script
 from views.race import Setting, race
 from views.text import LANGUAGES, load_text
+from views.whatif.troubles import (
+    Base,
+    FanIn,
+    HalfDuplex,
+    SlowLink,
+    Straggler,
+    Uplink,
+    what_if,
+)
 
 MIB = 2**20
 ENGLISH = load_text("en")
@@ -38,13 +50,30 @@ NOTE = re.compile(r"GPU (\d+): (sent|received) ([\d.]+) (\w+)")
 
 
 def lanes(n: int = 4, latency_s: float = 0.0, language: str = "en"):
-    return lanes_of(race(Setting(n, 8 * MIB, 25e6, latency_s)), load_text(language))
+    return lanes_of(
+        race(Setting(n, 8 * MIB, 25e6, latency_s, True), ("ps", "dp", "ring")), load_text(language)
+    )
 
 
 def stepwise(n: int = 4, elements: int = 8):
     run = simulate(build_schedule("ring", n), uniform(n, 12.5e6), elements)
     inputs = np.arange(n * elements).reshape(n, elements) % 10
     return lane_of(run, ENGLISH, inputs=inputs), inputs
+
+
+def troubled():
+    """Lanes of *What if*: a slow link and port, uplinks, half-duplex ports, a GPU that stalls."""
+    base = Base(8, 8 * MIB, 25e6)
+    troubles = (
+        (SlowLink(1, 2, 0.1), ("ring", "ps-sharded")),
+        (SlowLink(0, None, 0.1), ("ring", "ps")),
+        (Uplink(4, 8), ("ring", "ps", "hierarchical")),
+        (HalfDuplex(), ("ps", "ring")),
+        (FanIn(12, 4), ("ps", "ring")),
+    )
+    runs = [pair.after for trouble, lines in troubles for pair in what_if(base, trouble, lines)]
+    stall = fork([runs[0]], ["gpu2:0@0.2s..0.5s"], ENGLISH).after
+    return [lane_of(run, ENGLISH) for run in (*runs, *stall)]
 
 
 def counters(svg: str):
@@ -89,10 +118,12 @@ def test_numbers_beside_the_bars_and_the_totals_behind_them():
 
 SCRIPT = """
 import { readFileSync } from "node:fs";
-import { layout, prepareLane, stateAt } from "./player.mjs";
+import { hotPorts, prepareLane, say, sayPort, stateAt } from "./player.mjs";
 const { data, times } = JSON.parse(readFileSync(0, "utf8"));
 console.log(JSON.stringify(data.lanes.map(prepareLane).map((lane, i) => ({
-  states: times[i].map((t) => stateAt(lane, t)),
+  states: times[i].map((t) => stateAt(lane, t)).map((state) => ({ ...state, hot: [...state.hot],
+    ports: hotPorts(lane, state).map((port) => [port.in, port.out]),
+    words: state.sending.map((_, rank) => sayPort(lane, state, data.text, rank)) })),
   ends: lane.transfers.step.map((_, row) => ["step", "src", "dst", "chunk"].map(
     (name) => lane.transfers[name][row])),
 }))));
@@ -103,7 +134,7 @@ def test_loads_and_progress_are_those_of_the_player(tmp_path):
     require("browser", None if shutil.which("node") else "node is not installed")
     starts_s = np.arange(4) * 7e-3
     late = simulate(build_schedule("ps", 4), uniform(4, 25e6, 1e-3), 100_000, starts_s=starts_s)
-    shown = [*lanes(4), *lanes(3, 1e-3), lane_of(late, ENGLISH)]
+    shown = [*lanes(4), *lanes(3, 1e-3), lane_of(late, ENGLISH), *troubled()]
     assert len(late.trace.pieces), "one lane has rates that change"
     rng = np.random.default_rng(3)
     times = [(rng.uniform(0, lane.trace.time_s, 9)).tolist() for lane in shown]
@@ -121,16 +152,23 @@ def test_loads_and_progress_are_those_of_the_player(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     for lane, moments, answer in zip(shown, times, json.loads(done.stdout), strict=True):
-        moves = Moves(lane.trace, lane.cluster)
+        panel = Picture([lane], ENGLISH).panels[0]
+        moves = panel.moves
         ours = np.column_stack([moves.step, moves.src, moves.dst, moves.chunk]).tolist()
         for t_s, theirs in zip(moments, answer["states"], strict=True):
             state = moves.at(t_s)
             for name in ("sending", "receiving"):
                 assert np.allclose(getattr(state, name), theirs[name], atol=1e-9), name
             assert np.isclose(state.in_use, theirs["inUse"])
+            assert sorted(state.links.hot) == sorted(theirs["hot"])
+            hot = panel.hot_ports(state)
+            assert hot == [tuple(port) for port in theirs["ports"]]
+            assert [panel.port_words(rank, state) for rank in range(lane.trace.n)] == theirs[
+                "words"
+            ]
             assert state.step == theirs["step"]
             assert state.finished == theirs["finished"]
-            columns = (state.active, state.load, state.progress)
+            columns = (state.active, state.links.own, state.progress)
             mine = [(ours[i], load, p) for i, load, p in zip(*columns, strict=True)]
             active = theirs["active"]
             yours = [(answer["ends"][a["i"]], a["load"], a["progress"]) for a in active]
@@ -193,9 +231,9 @@ def test_says_what_happens_and_when_it_is_over():
 def test_the_full_port_is_named_and_only_where_one_carries_more():
     picture = Picture(lanes(), ENGLISH)
     words = [s for s in picture.at(0.1).moving if isinstance(s, Words) and s.halo]
-    assert [w.text for w in words] == ["in 100 %", "in 100 %"]
+    assert [w.text for w in words] == ["in 100\u00a0%"] * 2
     words = [s for s in picture.at(2.0).moving if isinstance(s, Words) and s.halo]
-    assert [w.text for w in words] == ["out 100 %", "out 100 %"]
+    assert [w.text for w in words] == ["out 100\u00a0%"] * 2
 
 
 def test_what_arrives_to_be_kept_is_hatched_and_measured_times_are_diamonds():
@@ -216,9 +254,9 @@ def test_the_chunk_table_holds_what_the_reference_does(n, elements, share):
     lane, inputs = stepwise(n, elements)
     t_s = share * lane.trace.time_s
     (cells,) = Picture([lane], ENGLISH).cells
-    words = [s.text for s in cells.moving(t_s, Moves(lane.trace, lane.cluster).at(t_s))
-             if isinstance(s, Words) and s.bold]  # fmt: skip
     moves = Moves(lane.trace, lane.cluster)
+    shapes = cells.moving(t_s, moves.at(t_s))
+    words = [s.text for s in shapes if isinstance(s, Words) and s.bold]
     states = list(reference.history(lane.schedule, inputs))
     bounds = cells.bounds
     for rank in range(n):
@@ -235,9 +273,57 @@ def test_at_the_end_every_cell_is_marked_as_complete():
     lane, inputs = stepwise()
     frame = Picture([lane], ENGLISH).at(lane.trace.time_s)
     words = [shape.text for shape in frame.moving if isinstance(shape, Words)]
-    assert words.count("✓") == 16
+    ticks = [s for s in frame.moving if isinstance(s, Line) and s.width == 1.6]
+    assert len(ticks) == 2 * 16, "two strokes each"
     sums = inputs.sum(axis=0)
     assert words.count(f"{sums[0]} {sums[1]}") >= 4
+
+
+@pytest.mark.parametrize("titles", [
+    ("Rings in and across nodes, simulated", "Rings in and across nodes, measured"),
+    ("分片参数服务器（与 GPU 同机部署）（仿真）", "分片参数服务器（与 GPU 同机部署）（实测）"),
+])  # fmt: skip
+def test_lanes_that_are_called_alike_can_be_told_apart(titles):
+    (one,) = lanes(4)[2:]
+    picture = Picture([replace(one, title=title) for title in titles], ENGLISH)
+    words = [s.text for s in picture.at(0.0).still if isinstance(s, Words)]
+    for title in titles:
+        ending = title[-8:] if title.isascii() else title[-4:]
+        assert sum(word.endswith(ending) for word in words) == 2, "above its network, on its axis"
+    names = [word for word in words if word in picture.timeline.titles]
+    assert len(set(names)) == 2
+    assert max(width_of(word, 13) for word in picture.timeline.titles) <= picture.timeline.left
+
+
+def test_a_picture_marks_what_is_full_while_others_wait():
+    base = Base(8, 8 * MIB, 25e6)
+
+    def orange(trouble, line):
+        (pair,) = what_if(base, trouble, (line,))
+        lane = lane_of(pair.after, ENGLISH)
+        frame = Picture([lane], ENGLISH).at(0.3 * lane.trace.time_s)
+        graph = frame.moving
+        lines = [s for s in graph if isinstance(s, Line) and s.colour == HOT]
+        arcs = [s for s in graph if isinstance(s, Arc) and s.colour == HOT]
+        bars = [
+            s.note for s in graph if isinstance(s, Rect) and s.fill == HOT and " " not in s.note
+        ]
+        labels = [s.text for s in graph if isinstance(s, Words) and s.halo and s.text]
+        return len(lines), len(arcs), sorted(bars), labels
+
+    assert orange(SlowLink(1, 2, 0.1), "ring") == (1, 0, [], ["100\u00a0%"])
+    assert orange(SlowLink(0, None, 0.1), "ring")[:2] == (0, 2)
+    uplinks = ["node0.down", "node0.up", "node1.down", "node1.up"]
+    assert orange(Uplink(4, 8), "ring-scattered") == (0, 0, uplinks, ["100\u00a0%"] * 4)
+    assert orange(HalfDuplex(), "ps")[1:] == (2, [], ["port 100\u00a0%"])
+    assert orange(HalfDuplex(), "ring") == (0, 0, [], [])
+
+
+def test_nothing_moves_and_the_picture_says_for_whom_all_wait():
+    (pair,) = what_if(Base(4, 8 * MIB, 25e6), Straggler(1, 0.2), ("ring",))
+    panel = Picture([lane_of(pair.after, ENGLISH)], ENGLISH).panels[0]
+    words = panel.caption(panel.moves.at(0.19))
+    assert words == "nothing moves: all wait for GPU 1, until 200 ms."
 
 
 def test_the_playhead_stands_at_the_time():
@@ -303,6 +389,50 @@ def test_the_animation_draws_what_the_svg_says():
         assert coloured == pytest.approx(bar.width, abs=1)
 
 
+BLANK = picture_gif.Stamp(Image.new("L", (1, 1)), 0, 0)
+
+
+@pytest.fixture
+def no_fonts(monkeypatch):
+    """A machine on which nobody has installed a font; what was found before is forgotten."""
+    found = (fonts.chinese_font, fonts.latin_font, fonts.font_of, fonts.has)
+    monkeypatch.setattr(fonts, "LATIN_FONTS", ())
+    for each in found:
+        each.cache_clear()
+    yield
+    for each in found:
+        each.cache_clear()
+
+
+def letters_of_pictures(language):
+    """All that can be written in a picture: its phrases, titles, numbers and units."""
+    text = load_text(language)
+    phrases = [
+        words
+        for key, words in text.phrases.items()
+        if key.startswith(("player.", "picture.", "phase.", "strategy.", "whatif.before"))
+    ]
+    return sorted(set("".join(phrases)) | set("0123456789.,-%/ kMGiBsmn·…–") | {*format_time(5e-6)})
+
+
+def letters_that_are_boxes(language):
+    missing = [c for c in letters_of_pictures(language) if not has(c, language == "zh")]
+    return [c for c in missing if "?" in legible(c, language == "zh")]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_letter_of_a_picture_is_in_its_font(language):
+    if language == "zh":
+        require("browser", None if chinese_font() else "no Chinese font: fonts-noto-cjk")
+    assert letters_that_are_boxes(language) == []
+
+
+def test_without_any_font_of_the_system_too(no_fonts):
+    assert letters_that_are_boxes("en") == []
+    assert legible(format_time(5e-6), chinese=False) == "5 us"
+    assert all(len(legible(words, chinese=False)) >= 1 for words in INSTEAD)
+
+
 def test_without_a_chinese_font_the_animation_speaks_english(monkeypatch):
     chinese = load_text("zh")
     drawn = []
@@ -319,14 +449,13 @@ def test_without_a_chinese_font_the_animation_speaks_english(monkeypatch):
     assert not re.search("[\u4e00-\u9fff]", "".join(drawn))
     drawn.clear()
     monkeypatch.setattr(picture_gif, "chinese_font", lambda: CHINESE_FONTS[0])
-    default = picture_gif.ImageFont.load_default
-    monkeypatch.setattr(picture_gif, "_font", lambda size, chinese: default(size))
+    monkeypatch.setattr(picture_gif, "_stamp", lambda *words: BLANK)
     race_gif(lanes(3, language="zh"), chinese, frames=2)
     assert "中心参数服务器" in drawn
 
 
 def test_the_chinese_font_has_chinese():
     require("browser", None if chinese_font() else "no Chinese font: apt install fonts-noto-cjk")
-    font = picture_gif._font(40, True)
+    font = font_of(40, True)
     shapes = {bytes(font.getmask(letter)) for letter in "环服务器推送"}
     assert len(shapes) == 6, "every character has its own shape, so none is a blank box"

@@ -17,11 +17,12 @@ import pytest
 from simcore.algorithms import build_schedule
 from simcore.cluster import uniform
 from simcore.engine import simulate
-from simcore.units import format_rate
+from simcore.units import format_rate, format_time
 from tests.support import require
 from views.detail import unpacked
+from views.lanes import with_phases
 from views.player import PlayerLane, payload, player_script
-from views.race import HUBS, STRATEGIES, Setting, headline, race
+from views.race import HUBS, LINES, Setting, headline, race
 from views.text import LANGUAGES, load_text
 
 MIB = 2**20
@@ -38,7 +39,7 @@ def lane(name: str, n: int, elements: int, latency_s: float = 0.0, starts_s=None
 
 LANES = [
     lane(name, n, elements, latency_s)
-    for name in STRATEGIES
+    for name in ("ps", "dp", "ring")
     for n, elements, latency_s in [
         (2, 1000, 0.0),
         (3, 1001, 1e-3),
@@ -59,8 +60,8 @@ LANES = [
         "tables",
         "ring",
         "traffic",
-        "scaling",
-        "scaling_chart",
+        "scaling.curves",
+        "scaling.chart",
     ],
 )
 def test_the_examples_in_docstrings_run(module):
@@ -111,7 +112,7 @@ def _says_something(name: str) -> bool:
 
 def test_every_phrase_is_used_and_every_used_phrase_is_there():
     root = Path(__file__).parent.parent
-    sources = [*root.glob("views/*.py"), *root.glob("app_pages/*.py"), root / "app.py"]
+    sources = [*root.glob("views/**/*.py"), *root.glob("app_pages/*.py"), root / "app.py"]
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     code = code.replace("'", '"')  # a phrase inside an f-string is quoted with the other kind
     script = player_script()
@@ -133,19 +134,18 @@ def test_every_phrase_is_used_and_every_used_phrase_is_there():
 
 
 def test_chinese_and_latin_do_not_touch():
-    assert load_text("zh")("race.win", winner="环形 all-reduce", time="5 ms", others="") == (
-        "环形 all-reduce 用时 5 ms；"
+    assert load_text("zh")("fork.took_same", name="环形 all-reduce", after="5 ms") == (
+        "环形 all-reduce 用时 5 ms，与原来相同"
     )
 
 
 @pytest.mark.parametrize(
     ("setting", "starts", "holds"),
     [
-        (Setting(4, 8 * MIB, 25e6), "The ring is done in 526.3 ms;", "3 times each way"),
-        (Setting(2, 8 * MIB, 25e6), "The ring is done in 350.8 ms;", "both directions at once"),
-        (Setting(8, 65536, 12.5e9, 1e-3), "The central server is done in", "14 messages in a row"),
-        (Setting(4, 65536, 25e6, 4e-3), "The central server is done in", "copies go one after"),
-        (Setting(2, 65536, 50e9, 1e-3), "All three are done in about 2.001 ms", "latency"),
+        (Setting(4, 8 * MIB, 25e6), "Shards on the GPUs and the ring finished", "3 times each way"),
+        (Setting(2, 8 * MIB, 25e6), "Shards on the GPUs and the ring finished", "both directions"),
+        (Setting(8, 65536, 12.5e9, 1e-3), "Shards on the GPUs finished first of", "14 messages"),
+        (Setting(2, 65536, 50e9, 1e-3), "All 4 finished in about 2.001 ms: nearly all", "latency"),
     ],
 )
 def test_the_sentence_is_right_where_the_ring_wins_and_where_it_loses(setting, starts, holds):
@@ -156,26 +156,51 @@ def test_the_sentence_is_right_where_the_ring_wins_and_where_it_loses(setting, s
     assert re.search("[\u4e00-\u9fff]", headline(runs, setting, load_text("zh")))
 
 
-@pytest.mark.parametrize("n", range(2, 17))
+@pytest.mark.parametrize(
+    ("lines", "setting", "says"),
+    [
+        (("ring",), Setting(4, 8 * MIB, 25e6), "The ring ran alone and finished in 503.3 ms: with"),
+        (
+            ("ring", "pairwise"),
+            Setting(4, 8 * MIB, 25e6),
+            "Both finished in about 503.3 ms: the bu",
+        ),
+        (("tree", "ring"), Setting(8, 8 * MIB, 25e6), "carries the buffer 3 times one way, the fa"),
+        (("ps", "dp"), Setting(4, 65536, 25e6, 4e-3), "copies go one after"),
+        (
+            ("ps", "ring", "tree"),
+            Setting(4, 8 * MIB, 25e6),
+            "first of 3, in 503.3 ms; the slowest,",
+        ),
+        (LINES, Setting(4, 8 * MIB, 25e6), "Shards on the GPUs, the ring and 3 others finished"),
+    ],
+)
+def test_the_sentence_is_right_for_any_lines(lines, setting, says):
+    assert says in headline(race(setting, lines), setting, load_text("en"))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 15, 16])
 def test_the_sentence_names_the_fastest_and_the_reason_everywhere(n):
-    for size_bytes in (65536, MIB, 1024 * MIB):
+    en = load_text("en")
+    for size_bytes in (65536, 1024 * MIB):
         for bytes_per_s in (12.5e6, 1.25e9, 50e9):
-            for latency_s in (0.0, 5e-6, 2e-4, 1e-3):
+            for latency_s in (0.0, 2e-4, 1e-3):
                 setting = Setting(n, size_bytes, bytes_per_s, latency_s)
-                runs = race(setting)
-                fastest, slowest = (f(runs, key=lambda r: r.time_s) for f in (min, max))
-                sentence = headline(runs, setting, load_text("en"))
-                if slowest.time_s < 1.01 * fastest.time_s:
-                    assert latency_s * slowest.schedule.n_steps > 0.9 * slowest.time_s
-                    assert sentence.startswith("All three")
-                else:
-                    first = load_text("en")(f"strategy.{fastest.name}.inline")
-                    assert sentence.lower().startswith(f"{first.lower()} is done")
-                    loses_time_on_ports = (
-                        "GPU 0's one port carries" in sentence or "both dir" in sentence
-                    )
+                every = race(setting, LINES)
+                for runs in (every[:4], every, every[3:6]):
+                    fastest, slowest = (f(runs, key=lambda r: r.time_s) for f in (min, max))
+                    sentence = headline(runs, setting, en)
+                    if slowest.time_s < 1.01 * fastest.time_s:
+                        assert latency_s * slowest.schedule.n_steps > 0.9 * slowest.time_s
+                        assert sentence.startswith(f"All {len(runs)} finished")
+                        continue
+                    first, reason = sentence.split(" took ")
+                    name = en(f"strategy.{fastest.name}.inline")
+                    assert name.lower() in first.lower() or "others finished" in first
+                    assert format_time(slowest.time_s) in reason
+                    on_ports = "latency, not" not in reason and "copies go" not in reason
                     lost_s = slowest.time_s - fastest.time_s
-                    assert loses_time_on_ports == (slowest.wire_s - fastest.wire_s >= lost_s / 2)
+                    assert on_ports == (slowest.wire_s - fastest.wire_s >= lost_s / 2)
 
 
 RATES = [0.5, 999.96, 12_345.6, 25e6, 23.9123456e6, 3.125e9, 999.951e6, 5e10]
@@ -200,7 +225,7 @@ def in_node(tmp_path: Path, lanes: list[PlayerLane], times: list[list[float]]):
     )
     (tmp_path / "player.mjs").write_text(player_script(), encoding="utf-8")
     (tmp_path / "run.mjs").write_text(SCRIPT, encoding="utf-8")
-    data = payload(lanes, load_text("en"), 0.0)
+    data = payload(lanes, with_phases(load_text("en"), lanes), 0.0)
     given = json.dumps({"data": data, "times": times, "rates": RATES})
     done = subprocess.run(
         ["node", "run.mjs"],
@@ -236,15 +261,17 @@ def test_the_scripts_bytes_and_loads_equal_the_traces(tmp_path):
 
 
 def test_captions_say_what_happens(tmp_path):
-    lanes = [lane(name, 4, 2 * MIB) for name in STRATEGIES]
+    lanes = [lane(name, 4, 2 * MIB) for name in ("ps", "dp", "ring", "tree")]
     times = [[0.25 * run.trace.time_s, 0.75 * run.trace.time_s, run.trace.time_s] for run in lanes]
     times[2][0] = 0.4 * lanes[2].trace.time_s  # the ring's third step
-    server, copies, ring = (
+    times[3] = [share * lanes[3].trace.time_s for share in (0.1, 0.3, 0.6, 0.9)]
+    server, copies, ring, tree = (
         [state["caption"] for state in states]
         for states in in_node(tmp_path, lanes, times)["states"]
     )
-    full = " Its {} port is full: 33 % of it for each."
+    full = " Its {} port is full: 33\u00a0% of it for each."
     wait = " The other 2 GPUs wait."
+    added = " sends its buffer to GPU 0, which adds it"
     assert server == [
         "Step 1 of 2: GPUs 1–3 push to GPU 0 at once." + full.format("receiving"),
         "Step 2 of 2: GPUs 1–3 pull the sum from GPU 0 at once." + full.format("sending"),
@@ -259,10 +286,16 @@ def test_captions_say_what_happens(tmp_path):
         "Step 3 of 6: every GPU passes a chunk on. GPU 0 sends chunk 2 to GPU 1, "
         "which adds it (4 of 4 contributions)."
     )
+    assert tree == [
+        f"Step 1 of 4: 2 messages at once. GPU 1{added} (2 of 4 contributions).",
+        f"Step 2 of 4: GPU 2{added} (4 of 4 contributions).{wait}",
+        "Step 3 of 4: GPU 0 sends the sum to GPU 2." + wait,
+        "Step 4 of 4: 2 messages at once. GPU 0 sends the sum to GPU 1.",
+    ]
 
 
 def test_steps_stop_where_something_starts_or_arrives(tmp_path):
-    lanes = [lane(name, 5, 12_345, 1e-4) for name in STRATEGIES]
+    lanes = [lane(name, 5, 12_345, 1e-4) for name in ("ps", "dp", "ring")]
     events = in_node(tmp_path, lanes, [[], [], []])["events"]
     spans = [run.trace.spans for run in lanes]
     expected = np.unique(np.concatenate([[0.0], *(np.r_[s.start_s, s.end_s] for s in spans)]))

@@ -10,6 +10,7 @@ from tests.support import require
 from views.player import player_script
 
 CASES = Path(__file__).parent / "player_core.test.mjs"
+FORMATS = Path(__file__).parent / "golden" / "formats.json"
 
 
 def test_the_pure_functions_in_node(tmp_path):
@@ -18,6 +19,7 @@ def test_the_pure_functions_in_node(tmp_path):
     )
     (tmp_path / "player.mjs").write_text(player_script(), encoding="utf-8")
     shutil.copy(CASES, tmp_path)
+    shutil.copy(FORMATS, tmp_path)
     done = subprocess.run(
         ["node", "--test", CASES.name],
         cwd=tmp_path,

@@ -18,12 +18,13 @@ from views.race import Setting, race
 from views.standalone import html_page
 from views.text import load_text
 
-SETTING = Setting(4, 8 * 2**20, 25e6)
+SETTING = Setting(4, 8 * 2**20, 25e6, frames=True)
+THREE = ("ps", "dp", "ring")
 
 
 def write(tmp_path: Path, language: str = "en", title: str = "The race") -> Path:
     text = load_text(language)
-    lanes = lanes_of(race(SETTING), text)
+    lanes = lanes_of(race(SETTING, THREE), text)
     start_s = poster_s(lanes[2].trace)
     page = html_page(payload(lanes, text, start_s), title, frame_svg(lanes, start_s, text))
     path = tmp_path / "race.html"
@@ -33,7 +34,7 @@ def write(tmp_path: Path, language: str = "en", title: str = "The race") -> Path
 
 @pytest.mark.browser
 def test_plays_from_a_file_without_a_request(browser, tmp_path):
-    traces = [run.trace for run in race(SETTING)]
+    traces = [run.trace for run in race(SETTING, THREE)]
     total_s = max(trace.time_s for trace in traces)
     with opened(browser, write(tmp_path)) as page:
         page.get_by_test_id("time").wait_for()
@@ -69,7 +70,7 @@ def test_follows_the_readers_colours_language_and_width(browser, tmp_path):
 @pytest.mark.browser
 def test_says_the_outcome_and_shows_a_frame_where_scripts_are_off(browser, tmp_path):
     with opened(browser, write(tmp_path), java_script_enabled=False) as page:
-        for run in race(SETTING):
+        for run in race(SETTING, THREE):
             title = load_text("en")(f"strategy.{run.name}")
             line = f"Done: after {format_time(run.time_s)} every GPU holds the sum."
             page.locator("dt", has_text=title).locator("+ dd", has_text=line).wait_for()
@@ -81,7 +82,7 @@ def test_says_the_outcome_and_shows_a_frame_where_scripts_are_off(browser, tmp_p
 def test_nothing_in_the_data_or_the_title_becomes_part_of_the_page(browser, tmp_path):
     evil = "</script><script>document.title = 'taken'</script>"
     text = load_text("en")
-    lanes = lanes_of(race(SETTING), text)
+    lanes = lanes_of(race(SETTING, THREE), text)
     data = payload(lanes, text, 0.0)
     data["lanes"][0]["title"] = evil
     path = tmp_path / "evil.html"
@@ -118,7 +119,7 @@ class Scripts(HTMLParser):
 def test_holds_the_data_as_they_are(tmp_path):
     page = write(tmp_path, "zh", 'Quoted "title" & more').read_text(encoding="utf-8")
     text = load_text("zh")
-    lanes = lanes_of(race(SETTING), text)
+    lanes = lanes_of(race(SETTING, THREE), text)
     scripts = Scripts()
     scripts.feed(page)
     data, code = scripts.found

@@ -17,7 +17,8 @@ from views.player import payload, player_script, poster_s, source_text
 from views.race import Setting, race
 from views.text import load_text
 
-SETTING = Setting(4, 8 * 2**20, 25e6)
+SETTING = Setting(4, 8 * 2**20, 25e6, frames=True)
+THREE = ("ps", "dp", "ring")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -30,7 +31,7 @@ def play(*arguments):
 
 
 def test_shows_a_frame_and_words_where_no_widget_can_run():
-    runs = race(SETTING)
+    runs = race(SETTING, THREE)
     widget = play(runs)
     shown, _ = widget._repr_mimebundle_()
     assert shown[WIDGET]["model_id"] == widget.model_id
@@ -55,7 +56,7 @@ def test_takes_one_or_several_of_whatever_holds_a_run():
     for shown, titles in (
         (run, ["Ring"]),
         ([run, run], ["Ring", "Ring"]),
-        (race(SETTING)[0], ["Central server"]),
+        (race(SETTING, THREE)[0], ["Central server"]),
         ({"a": run}.values(), ["Ring"]),
         (lane, ["Mine"]),
     ):
@@ -127,7 +128,7 @@ globalThis.leave = widget.render({{ model, el: document.getElementById("output")
 @pytest.fixture
 def notebook(browser, tmp_path):
     text = load_text("en")
-    lanes = lanes_of(race(SETTING), text)
+    lanes = lanes_of(race(SETTING, THREE), text)
     state = {
         "data": payload(lanes, text, poster_s(lanes[2].trace)),
         "stylesheet": source_text("player.css"),
@@ -144,7 +145,7 @@ def notebook(browser, tmp_path):
 @pytest.mark.browser
 def test_plays_in_somebody_elses_page(notebook):
     page = notebook
-    traces = [run.trace for run in race(SETTING)]
+    traces = [run.trace for run in race(SETTING, THREE)]
     check_counters(page, traces)
     scrub_to(page, 0.4)
     check_counters(page, traces)
@@ -166,7 +167,7 @@ def test_tells_python_where_the_clock_was_left(notebook):
 @pytest.mark.browser
 def test_shows_other_data_and_goes_away(notebook):
     page = notebook
-    other = race(Setting(3, 2**20, 25e6))
+    other = race(Setting(3, 2**20, 25e6), THREE)
     text = load_text("zh")
     data = payload(lanes_of(other, text), text, 0.0)
     page.evaluate("data => model.change(data)", data)

@@ -51,6 +51,7 @@ class Fork:
             replace(
                 lane,
                 trace=new.trace,
+                slowdowns=new.case.slowdowns,
                 lower_bound_s=new.lower_bound_s,
                 marks=(),
                 ghost=Ghost(old.trace, label, self.at_s),
@@ -226,6 +227,32 @@ def summary(forked: Fork, titles: Sequence[str], text: Text) -> str:
         for title, old, new in runs
     ]
     return text("fork.separator").join(parts)
+
+
+def headline(forked: Fork, names: Sequence[str], said: str, text: Text) -> str:
+    """What the reader's changes do to every run, before what was ``said`` without them.
+
+    >>> from simcore import build_schedule, uniform
+    >>> from views.text import load_text
+    >>> run = simulate(build_schedule("ring", 4), uniform(4, 25e6), 2 * 2**20)
+    >>> forked = fork([run], ["gpu2:0@0.1s..0.3s"], load_text("en"))
+    >>> print(headline(forked, ["the ring"], "Nothing else is wrong.", load_text("en")))
+    **With what you changed:** the ring took 703.3 ms instead of 503.3 ms.
+    <BLANKLINE>
+    **Without it:** Nothing else is wrong.
+    """
+    if not forked.changes:
+        return said
+    runs = zip(names, forked.before, forked.after, strict=True)
+    parts = [_took(name, old.trace.time_s, new.trace.time_s, text) for name, old, new in runs]
+    now = f"**{text('fork.with')}** {text('fork.comma').join(parts)}{text('race.stop')}"
+    return f"{now}\n\n**{text('fork.without_it')}** {said}"
+
+
+def _took(name: str, before_s: float, after_s: float, text: Text) -> str:
+    times = {"before": format_time(before_s), "after": format_time(after_s)}
+    same = abs(after_s - before_s) <= SAME * before_s
+    return text("fork.took_same" if same else "fork.took", name=name, **times)
 
 
 def difference(before_s: float, after_s: float, text: Text) -> str:

@@ -39,6 +39,7 @@ def lane_of(
         lower_bound_s=run.lower_bound_s,
         hub=hub_of(run.trace),
         inputs=inputs,
+        slowdowns=run.case.slowdowns,
     )
 
 
@@ -50,7 +51,7 @@ def lanes_of(
     >>> from views.race import Setting, race
     >>> from views.text import load_text
     >>> [lane.title for lane in lanes_of(race(Setting(4, 8192, 25e6)), load_text("en"))]
-    ['Central server', 'DataParallel', 'Ring']
+    ['Central server', 'DataParallel', 'Shards on the GPUs', 'Ring']
     """
     several = shown if isinstance(shown, Iterable) else (shown,)
     lanes = tuple(_lane(one, text, inputs) for one in several)

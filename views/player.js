@@ -168,6 +168,7 @@ class Player {
     if (this.clock >= this.total) this.seek(0);
     this.touched = true;
     this.playing = true;
+    this.from = this.clock;
     this.before = null;
     this.rested_s = 0;
     this.frame = requestAnimationFrame((now) => this.tick(now));
@@ -175,6 +176,7 @@ class Player {
   }
 
   pause() {
+    if (this.clock < this.total) this.clock = this.shownTime();
     this.playing = false;
     cancelAnimationFrame(this.frame);
     this.showPlaying();
@@ -196,6 +198,7 @@ class Player {
     this.before = now;
     const again = this.looping && this.rested_s > LOOP_REST_S;
     const rate = (this.total / WALL_CLOCK_S) * this.speed.factor;
+    if (again) this.from = 0;
     this.seek(again ? 0 : Math.min(this.total, this.clock + passed_s * rate));
     this.rested_s = this.clock < this.total ? 0 : this.rested_s + passed_s;
     if (this.clock >= this.total && !this.looping) this.pause();
@@ -232,10 +235,11 @@ class Player {
     this.show();
   }
 
-  /** With reduced motion a running clock shows only the moments at which something happens. */
+  /** With reduced motion a running clock shows only the moments at which something happens, and
+   *  none before the one that it started from. */
   shownTime() {
     if (!(this.playing && this.motion?.matches)) return this.clock;
-    return this.events[countWhile(this.events, (time) => time <= this.clock) - 1] ?? 0;
+    return steppedTime(this.events, this.from, this.clock);
   }
 
   show() {
@@ -245,7 +249,7 @@ class Player {
     this.moment.update(states, !this.playing);
     this.timeline.update(time);
     this.fork?.update();
-    this.scrubber.value = this.clock / this.end;
+    this.scrubber.value = time / this.end;
     set(this.scrubber, { "aria-valuetext": this.formatTime(time) });
     write(this.clockText, `t = ${this.formatTime(time)}`);
     this.clockText.dataset.value = time;

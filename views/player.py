@@ -15,9 +15,12 @@ import numpy as np
 from simcore.cluster import Cluster
 from simcore.reference import Buffers, history
 from simcore.schedule import IntArray, Op, Schedule, chunk_bounds
+from simcore.solvers.network import Slowdown
 from simcore.trace import Lane, Trace
 from views.detail import MAX_MARKS, Marks, fair_shares, fitted, marks_of, packed
 from views.ghost import Ghost
+from views.links import Links
+from views.nodes import nodes_of
 from views.text import HTML_LANGUAGES, Text
 
 
@@ -39,7 +42,7 @@ class PlayerLane:
     ``hub`` is the rank drawn in the middle. ``lower_bound_s`` and ``marks`` are drawn on the axis.
     With ``inputs``, every rank's buffer, the lane is shown step by step with its numbers; that is
     for schedules whose messages carry one chunk each and load all ports alike. A ``ghost`` is the
-    run that this one takes the place of.
+    run that this one takes the place of. ``slowdowns`` are what the run had to cope with.
     """
 
     title: str
@@ -51,13 +54,16 @@ class PlayerLane:
     marks: tuple[Mark, ...] = ()
     inputs: Buffers | None = None
     ghost: Ghost | None = None
+    slowdowns: tuple[Slowdown, ...] = ()
 
 
 # The player's source files, in the order in which they make one module.
 PLAYER_SOURCES = (
     "player_core.js",
+    "player_links.js",
     "player_words.js",
     "player_counters.js",
+    "player_nodes.js",
     "player_lanes.js",
     "player_timeline.js",
     "player_steps.js",
@@ -108,15 +114,15 @@ def payload(
 
 
 def poster_s(trace: Trace) -> float:
-    """A moment worth looking at before anything plays: bytes flow, a quarter of the way on."""
+    """A moment worth looking at before anything plays: chunks are half way, a quarter of it on."""
     spans = trace.spans
     sending = spans.lane == Lane.SEND
     if not sending.any():
         return 0.0
     by_s = max(0.25 * trace.time_s, float(spans.start_s[sending].min()))  # all may start late
     step = spans.step[sending & (spans.start_s <= by_s)].max()
-    rows = sending & (spans.step == step)
-    return float((spans.start_s[rows].min() + spans.end_s[rows].max()) / 2)
+    rows = spans.step == step
+    return float((spans.start_s[rows & sending].min() + spans.end_s[rows].max()) / 2)
 
 
 def bottleneck(trace: Trace) -> int | None:
@@ -145,6 +151,8 @@ def _lane(lane: PlayerLane, most: int, text: Text) -> dict[str, Any]:
     exact = _rows(trace) <= most
     marks, bounds = fitted(transfers, step_op, most)
     send_rate, receive_rate = lane.cluster.payload_bytes_per_s
+    links = Links(lane.cluster, lane.slowdowns, marks.src, marks.dst)
+    nodes = nodes_of(lane.cluster, links.network, text)
     return {
         "name": trace.name,
         "title": lane.title,
@@ -159,6 +167,8 @@ def _lane(lane: PlayerLane, most: int, text: Text) -> dict[str, Any]:
         "bottleneck": bottleneck(trace) if lane.inputs is None else None,
         "send_rate": packed(send_rate),
         "receive_rate": packed(receive_rate),
+        "net": links.columns(),
+        "nodes": None if nodes is None else nodes.columns(),
         "sent_bytes": trace.sent_bytes.tolist(),
         "received_bytes": trace.received_bytes.tolist(),
         "transfers": {name: packed(column) for name, column in marks.columns().items()},

@@ -1,8 +1,9 @@
 // The player: lanes of traces on one clock, drawn in the browser. No dependency, no build step.
 //
-// player.py joins the files into one module, in its order. player_core.js and player_words.js are
-// pure: what is true of a lane at time t, and how that is said. The others draw: player_lanes.js
-// the networks, player_counters.js the bytes of every GPU, player_timeline.js the time axis,
+// player.py joins the files into one module, in its order. player_core.js, player_links.js and
+// player_words.js are pure: what is true of a lane at time t, which of its links are full, and how
+// that is said. The others draw: player_lanes.js the networks, player_nodes.js the nodes and what
+// stands beside full links, player_counters.js the bytes of every GPU, player_timeline.js the time axis,
 // player_steps.js the chunk table and the time of every GPU, player_moment.js the moment as a table,
 // player_keys.js the keys and their table; player.js is the clock with its controls, and
 // player_host.js puts it into a page.
@@ -35,6 +36,7 @@ export function prepareLane(packed) {
   lane.send = whole(t.send_start_s, t.send_end_s);
   lane.receive = whole(t.receive_start_s, t.receive_end_s);
   if (lane.pieces) splitAtPieces(lane, unpackAll(lane.pieces));
+  lane.net = netOf(lane);
   lane.spans = spansOf(lane);
   lane.moved = movedBefore(lane);
   return lane;
@@ -124,20 +126,18 @@ export function stateAt(lane, time) {
   const { from, sent, received } = lane.moved[countWhile(lane.moved, (entry) => entry.over <= time) - 1];
   const { from: to } = lane.moved[countWhile(lane.moved, (entry) => entry.begins <= time)];
   const state = { time, sent: [...sent], received: [...received], active: [] };
-  state.sending = new Array(n).fill(0);
-  state.receiving = new Array(n).fill(0);
   for (let i = from; i < to; i++) {
     const [src, dst] = [t.src[i], t.dst[i]];
     state.sent[src] += movedAt(lane.send[i], time);
     state.received[dst] += movedAt(lane.receive[i], time);
     const [start, arrival] = [t.send_start_s[i], t.receive_end_s[i]];
     if (!(start <= time && time < arrival)) continue;
-    const rate = rateAt(lane.send[i], time);
-    state.sending[src] += rate / lane.send_rate[src];
-    state.receiving[dst] += rateAt(lane.receive[i], time) / lane.receive_rate[dst];
-    const load = rate / Math.min(lane.send_rate[src], lane.receive_rate[dst]);
-    state.active.push({ i, rate, load, progress: (time - start) / (arrival - start) });
+    state.active.push({ i, out: rateAt(lane.send[i], time), into: rateAt(lane.receive[i], time),
+      progress: (time - start) / (arrival - start) });
   }
+  Object.assign(state, loadsAt(lane.net, time, state.active));
+  state.sending = portLoads(lane, state, 0);
+  state.receiving = portLoads(lane, state, 1);
   const started = lane.spans.filter((step) => step.start <= time).length;
   const running = state.active.map(({ i }) => t.step[i]);
   state.step = running.length ? Math.min(...running) : started - 1;
@@ -146,14 +146,26 @@ export function stateAt(lane, time) {
   return state;
 }
 
+/** The load of every GPU's sending (`column` 0) or receiving port; of several ports, such as one
+ *  inside its node, the fullest; of a port for both ways, all that it carries. */
+function portLoads({ n, net, transfers: t }, { active, load }, column) {
+  if (!net.receiver) return load.slice(0, n);
+  const loads = new Array(n).fill(0);
+  for (const { i } of active) {
+    const rank = column ? t.dst[i] : t.src[i];
+    loads[rank] = Math.max(loads[rank], load[net.ways[i][column]]);
+  }
+  return loads;
+}
+
 /** What is under way, a row per mark, as the moment's table shows it: the rate is of the sending
- *  port, 0 where all has left, and `share` of the slower one of both ports. */
+ *  port, 0 where all has left, and `share` of the narrowest part between the two GPUs. */
 export function momentRows(lane, state) {
   const { transfers: t, spans } = lane;
-  return state.active.map(({ i, rate, load }) => {
+  return state.active.map(({ i, out, load }) => {
     const { first, last } = spans[t.step[i]];
     return { first, last, src: t.src[i], dst: t.dst[i], chunk: t.chunk[i], carries: t.carries[i],
-      rate, share: load, arrives_s: t.receive_end_s[i] };
+      rate: out, share: load, arrives_s: t.receive_end_s[i] };
   });
 }
 
@@ -176,6 +188,11 @@ export function eventTimes(lanes, rank = null) {
 export function eventFrom(times, now, direction, nearby) {
   return direction > 0 ? times[countWhile(times, (time) => time <= now + nearby)]
     : times[countWhile(times, (time) => time < now - nearby) - 1];
+}
+
+/** The last of the `events` by `now`, of a clock that started at `from`: never earlier than that. */
+export function steppedTime(events, from, now) {
+  return Math.max(from, events[countWhile(events, (time) => time <= now) - 1] ?? from);
 }
 
 /** The chunk table at `time`: for each GPU and chunk its numbers, whose contributions are in them

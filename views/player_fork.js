@@ -244,7 +244,7 @@ function drawChanges(axis, top) {
   return axis.changes.map(({ label, from_s }, i) => {
     const x = axis.x(from_s);
     return make("s:g", { class: "change", "data-testid": "change-mark" },
-      make("s:line", { x1: x, x2: x, y1: top - 6, y2: axis.bottom }),
+      make("s:path", { d: axis.down(x) }),
       make("s:text", { x: x + 5, y: top - 4 }, numbers[i]), tip(label));
   });
 }

@@ -35,6 +35,8 @@ function hatch(id) {
     make("s:rect", { width: 2, height: 6, class: "hatch-line" })));
 }
 
+const MOST_LABELS = 4; // of ports; more would hide the network
+
 /** One strategy: title, phases, caption, network graph, network in use, bytes of every GPU. */
 class LaneView {
   /** `jump(time)` moves the clock, `choose(rank)` the chosen GPU; `chosen` is a richer view's. */
@@ -48,7 +50,7 @@ class LaneView {
       make("div", { class: "bar" }, this.useBar), this.useNumber);
     const Counters = lane.n > CROWD ? CounterProfile : CounterTable;
     this.counters = new Counters(lane, text, scale);
-    this.node = make("section", { class: lane.n > CROWD ? "lane crowd" : "lane",
+    this.node = make("section", { class: lane.n > CROWD ? "lane crowd" : lane.nodes ? "lane nodes" : "lane",
       "aria-label": lane.title, "data-lane": lane.name },
     make("header", {}, make("h2", {}, lane.title), this.status, this.drawPhases()), this.caption,
     make("div", { class: "body" },
@@ -77,7 +79,9 @@ class LaneView {
 
   drawGraph() {
     const { lane, text } = this;
-    this.places = layout(lane.n, lane.hub);
+    this.places = lane.nodes ? lane.nodes.places.map(([x, y]) => ({ x, y })) : layout(lane.n, lane.hub);
+    this.boxes = new NodeBoxes(lane.nodes?.boxes ?? [], text);
+    this.labels = new HotLabels();
     this.sizes = sizes(lane.n, this.places);
     this.links = new Map();
     this.tokens = new Map();
@@ -94,12 +98,9 @@ class LaneView {
     }
     this.tokenLayer = make("s:g", { class: "tokens" });
     this.gauges = this.places.map((place, rank) => this.drawNode(nodes, place, rank));
-    const middle = this.places[lane.hub ?? 0];
-    this.hubLabel = make("s:text", { class: "hub-label", x: middle.x,
-      y: middle.y + this.hubRadius() + 24 });
     return make("s:svg", { viewBox: "0 0 320 248", role: "img", style: `--ring:${this.sizes.ring}px`,
       "aria-label": say(text, "graph", { title: lane.title, n: lane.n }) },
-    tracks, flows, this.tokenLayer, nodes, this.hubLabel);
+    this.boxes.ground, tracks, flows, this.tokenLayer, nodes, this.boxes.over, this.labels.node);
   }
 
   hubRadius() {
@@ -118,7 +119,7 @@ class LaneView {
     const length = Math.hypot(b.x - a.x, b.y - a.y);
     const [ux, uy] = [(b.x - a.x) / length, (b.y - a.y) / length];
     const rim = (rank) => this.radiusOf(rank) + Math.min(7, this.sizes.gap + this.sizes.ring / 2 + 1);
-    const crowd = n > CROWD && hub === null;
+    const crowd = n > CROWD && hub === null && !this.lane.nodes;
     const aside = crowd ? rim(src) + this.sizes.token : hub === null && n === 2 ? 10 : 0;
     const [ox, oy] = [-uy * aside, ux * aside];
     const [from, to] = crowd ? [0, length] : [rim(src), length - rim(dst)];
@@ -153,7 +154,7 @@ class LaneView {
       return make("s:text", { x, y, class: small ? "small" : "" }, String(rank));
     }
     const centre = hub === null ? { x: 160, y: 124 } : this.places[hub];
-    const away = Math.hypot(x - centre.x, y - centre.y);
+    const away = Math.hypot(x - centre.x, y - centre.y) || 1;
     const along = (away + radius + gap + ring + 7) / away;
     return make("s:text", { x: centre.x + along * (x - centre.x), y: centre.y + along * (y - centre.y),
       class: rank % 8 ? "small seldom" : "small" }, String(rank));
@@ -187,13 +188,17 @@ class LaneView {
       node.remove();
       this.tokens.delete(i);
     }
-    for (const link of this.links.values()) {
-      if (link.load === link.shownLoad && link.op === link.shownOp) continue;
-      [link.shownLoad, link.shownOp] = [link.load, link.op];
-      set(link.flow, { class: `flow ${link.op === ADD ? "add" : "copy"}`,
-        "stroke-width": Math.min(7, 2 * this.sizes.token) * link.load,
-        visibility: link.load > 0 ? "visible" : "hidden" });
-    }
+    for (const [key, link] of this.links) this.updateFlow(link, state, this.lane.net.pairOf.get(key));
+  }
+
+  /** A line in the link, as wide as its load; a link that holds others up is all in the accent. */
+  updateFlow(link, { hot, capacity }, number) {
+    const kind = hot.has(number) ? (capacity[number] === 0 ? "hot cut" : "hot") : link.op === ADD ? "add" : "copy";
+    const load = hot.has(number) ? 1 : Math.min(1, link.load);
+    if (load === link.shownLoad && kind === link.kind) return;
+    Object.assign(link, { shownLoad: load, kind });
+    set(link.flow, { class: `flow ${kind}`, "stroke-width": Math.min(hot.has(number) ? 9 : 7, 2 * this.sizes.token) * load,
+      visibility: load > 0 ? "visible" : "hidden" });
   }
 
   /** What travels: a round partial sum to be added, or a square result to be kept. */
@@ -217,21 +222,59 @@ class LaneView {
 
   updatePorts(state) {
     const { lane, text } = this;
+    const hot = hotPorts(lane, state);
     this.gauges.forEach((gauge, rank) => {
       const [inward, outward] = [state.receiving[rank], state.sending[rank]];
-      if (gauge.inward === inward && gauge.outward === outward) return;
-      Object.assign(gauge, { inward, outward });
-      const hot = (load) => (rank === lane.bottleneck && load >= FULL ? " hot" : "");
-      set(gauge.receiving, { class: `gauge in${hot(inward)}`, "stroke-dasharray": `${inward} 2` });
-      set(gauge.sending, { class: `gauge out${hot(outward)}`, "stroke-dasharray": `${outward} 2` });
-      write(gauge.title, say(text, "port", { rank, receiving: percent(text, inward),
-        sending: percent(text, outward) }));
+      const key = [inward, outward, hot[rank].in, hot[rank].out].join();
+      if (gauge.shown === key) return;
+      gauge.shown = key;
+      const kind = (isHot, load) => (isHot ? " hot" : load >= FULL ? " full" : "");
+      const dash = (isHot, load) => `${isHot ? 1 : load} 2`; // one that is cut carries nothing
+      set(gauge.receiving, { class: `gauge in${kind(hot[rank].in, inward)}`,
+        "stroke-dasharray": dash(hot[rank].in, inward) });
+      set(gauge.sending, { class: `gauge out${kind(hot[rank].out, outward)}`,
+        "stroke-dasharray": dash(hot[rank].out, outward) });
+      write(gauge.title, say(text, lane.net.receiver ? "port" : "port_shared", { rank,
+        receiving: percent(text, inward), sending: percent(text, outward) }));
     });
-    const hub = lane.bottleneck;
-    const words = hub === null ? "" : [["in", state.receiving[hub]], ["out", state.sending[hub]]]
-      .filter(([, load]) => load > 0).map(([way, load]) => `${say(text, way)} ${percent(text, load)}`)
-      .join(" · ");
-    write(this.hubLabel, words);
+    this.boxes.update(state);
+    this.labels.update([...this.portLabels(state, hot), ...this.linkLabels(state)]);
+  }
+
+  /** Below a hub and in a box; else on the circle's inner side, where there is room: for one port,
+   *  and for those that stand still. The rings of several say it themselves. */
+  portLabels(state, hot) {
+    const { lane, text } = this;
+    const shown = hot.map((port, rank) => rank).filter((rank) => hot[rank].in || hot[rank].out || rank === lane.bottleneck)
+      .map((rank) => ({ rank, words: sayPort(lane, state, text, rank) }));
+    const apart = shown.length > 1 ? shown.filter(({ words }) => words === say(text, "cut")) : shown;
+    return apart.slice(0, MOST_LABELS).map(({ rank, words }) => {
+      const { x, y } = this.places[rank];
+      const below = this.radiusOf(rank) + 24;
+      if (rank === lane.hub || lane.nodes) return { x: Math.min(262, Math.max(58, x)), y: y + below, words };
+      const side = Math.sign(Math.round((160 - x) / 20));
+      return { words, x: x + side * below, y: y + (side ? 0 : Math.sign(124 - y) * below),
+        anchor: ["end", "middle", "start"][side + 1] };
+    });
+  }
+
+  linkLabels(state) {
+    const { lane, text } = this;
+    return [...state.hot].flatMap((number) => {
+      const words = sayLoad(text, state, number);
+      const bar = this.boxes.bars.find(({ link }) => link === number);
+      if (bar) return [{ x: bar.x + bar.width / 2, y: bar.y - 8, words }];
+      const link = this.links.get(lane.net.pairs.get(number));
+      if (!link) return [];
+      return [{ ...this.beside(link.at(0.5)), words }];
+    });
+  }
+
+  /** On the side of a link that looks to the middle of the picture, clear of what travels in it. */
+  beside([x, y]) {
+    const [dx, dy] = [160 - x, 124 - y];
+    const away = Math.hypot(dx, dy) || 1;
+    const side = Math.abs(dx) > 24 ? Math.sign(dx) : 0;
+    return { x: x + (14 * dx) / away, y: y + (16 * (dy || -away)) / away, anchor: ["end", "middle", "start"][side + 1] };
   }
 }
-

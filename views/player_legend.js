@@ -13,7 +13,7 @@ function drawLegend(lanes, text, stepwise) {
     sample("legend_add", bar("add")), sample("legend_copy", bar("copy")),
     ...(stepwise ? [sample("legend_send", thin("out add")), sample("legend_receive", thin("in add")),
       sample("legend_wait", make("s:line", { class: "wait", x1: 0, x2: 22, y1: 7, y2: 7 }))] : []),
-    ...(lanes.some((lane) => lane.bottleneck !== null) ? [sample("legend_hot",
+    ...(lanes.some((lane) => lane.bottleneck !== null || lane.net.isPlain === false) ? [sample("legend_hot",
       make("s:path", { d: "M 13 12 A 5 5 0 0 1 13 2", class: "gauge hot" }))] : []),
     sample("legend_ports", make("s:path", { d: "M 11 13 A 6 6 0 0 1 11 1", class: "gauge" }),
       make("s:path", { d: "M 11 13 A 6 6 0 0 0 11 1", class: "gauge-track" })),

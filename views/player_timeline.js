@@ -39,17 +39,22 @@ class TimelineView {
     const right = 74;
     this.left = narrow ? this.narrowLeft() : this.namesWidth();
     this.width = Math.max(40, total - this.left - right);
-    const [top, pitch] = [20, (narrow ? 46 : 32) + (this.lanes.some((lane) => lane.ghost) ? GHOST + 6 : 0)];
+    const ghost = this.lanes.some((lane) => lane.ghost) ? GHOST + 6 : 0;
+    const [top, pitch] = [32, (narrow ? 50 : 32) + ghost];
     const below = top + pitch * this.lanes.length;
     const more = this.drawMore(below);
     this.bottom = below + more.height;
     const height = this.bottom + 20;
     set(this.svg, { width: total, height, viewBox: `0 0 ${total} ${height}` });
-    const yOf = (row) => top + pitch * row + (narrow ? 18 : 5);
+    const yOf = (row) => top + pitch * row + (narrow ? 23 : 5);
+    // Lines through all rows leave out the names above the bars.
+    this.clear = narrow ? [...this.lanes.map((_, row) => [yOf(row) - 3, yOf(row) + BAR + ghost]),
+      [below, this.bottom]] : [[top - 6, this.bottom]];
+    this.narrow = narrow;
     const names = [];
     const rows = this.lanes.map((lane, row) => {
       const y = yOf(row);
-      const label = narrow ? { x: this.left, y: y - 8 } : { x: 0, y: y + BAR / 2 };
+      const label = narrow ? { x: this.left, y: y - 13 } : { x: 0, y: y + BAR / 2 };
       names.push(make("s:text", { ...label, class: "name" }, lane.title));
       const time = make("s:text", { x: total, y: y + BAR / 2, class: "time" }, formatTime(lane.time_s));
       return make("s:g", { class: "track" }, ...this.bars(lane, y), time);
@@ -65,8 +70,13 @@ class TimelineView {
   /** The playhead lies over the axis, which then need not be painted again when it moves. */
   drawHead(top) {
     set(this.head, { height: this.bottom });
-    this.head.replaceChildren(make("s:line", { x1: 5, x2: 5, y1: top - 6, y2: this.bottom }),
+    this.head.replaceChildren(make("s:path", { class: "line", d: this.down(5) }),
       make("s:path", { d: `M 0 ${top - 12} h 10 l -5 7 z` }));
+  }
+
+  /** A line from top to bottom. */
+  down(x) {
+    return this.clear.map(([from, to]) => `M ${x} ${from} V ${to}`).join(" ");
   }
 
   /** What a richer view shows below the rows, from `y` on. */
@@ -128,8 +138,8 @@ class TimelineView {
     const [x, words] = [this.x(bound), say(this.text, "bound", { time: formatTime(bound) })];
     const before = x > this.left + this.width * 0.6;
     return make("s:g", { class: "bound" },
-      make("s:line", { x1: x, x2: x, y1: top - 4, y2: this.bottom }),
-      make("s:text", { x: x + (before ? -6 : 6), y: top - 10, class: before ? "before" : "" }, words));
+      make("s:path", { d: (this.narrow ? "" : `M ${x} ${top - 24} V ${top - 6} `) + this.down(x) }),
+      make("s:text", { x: x + (before ? -6 : 6), y: top - 24, class: before ? "before" : "" }, words));
   }
 
   update(time) {

@@ -16,16 +16,28 @@ if (!push.keepsHistoryShort) {
 // A table too wide for a phone scrolls in its frame; whoever has no pointer needs to get there.
 const watch = { words: "", watching: false };
 
+/** What it is, and its columns; where two tables have the same ones, its number. */
+function nameOf(table, taken) {
+  const columns = [...table.querySelectorAll("th")].map((cell) => cell.textContent.trim()).filter(Boolean);
+  const name = [watch.words, columns.join(", ")].filter(Boolean).join(": ");
+  let unlike = name;
+  for (let number = 2; taken.has(unlike); number++) unlike = `${name} (${number})`;
+  taken.add(unlike);
+  return unlike;
+}
+
 function reachTables() {
+  const taken = new Set();
   for (const table of document.querySelectorAll(".stMarkdown table")) {
     const frame = table.parentElement;
     const scrolls = frame.scrollWidth > frame.clientWidth;
-    if (scrolls === frame.hasAttribute("tabindex")) continue;
     if (scrolls) {
+      const name = nameOf(table, taken);
+      if (frame.getAttribute("aria-label") === name) continue;
       frame.tabIndex = 0;
       frame.setAttribute("role", "region");
-      frame.setAttribute("aria-label", watch.words);
-    } else {
+      frame.setAttribute("aria-label", name);
+    } else if (frame.hasAttribute("tabindex")) {
       ["tabindex", "role", "aria-label"].forEach((name) => frame.removeAttribute(name));
     }
   }

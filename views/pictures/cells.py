@@ -14,6 +14,7 @@ from views.pictures.shapes import (
     INK,
     QUIET,
     RULE,
+    Line,
     Rect,
     Shape,
     Words,
@@ -94,5 +95,10 @@ class CellsPanel:
             Words(left + 4, middle + 8, by, 10, QUIET),
         ]
         if done:
-            shapes.append(Words(left + self.column - 4, middle + 8, "✓", 11, BUSY, "end"))
+            shapes += _tick(left + self.column - 8, middle + 8)
         return shapes
+
+
+def _tick(x: float, y: float) -> list[Shape]:
+    """Drawn, because few fonts have it."""
+    return [Line(x - 4, y, x - 1, y + 3, BUSY, 1.6), Line(x - 1, y + 3, x + 4, y - 4, BUSY, 1.6)]

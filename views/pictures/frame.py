@@ -1,7 +1,7 @@
 """One frame of the player, drawn in Python: for files, and where no script runs.
 
-What is on it is said here and in ``picture_*.py`` as plain shapes; ``picture_svg`` and
-``picture_gif`` draw them.
+What is on it is said here and in the modules beside it as plain shapes; ``svg`` and ``gif`` draw
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from views.pictures.cells import CellsPanel
 from views.pictures.counters import WIDTH, Scale
 from views.pictures.lane import GRAPH_TOP, LanePanel
 from views.pictures.legend import legend
-from views.pictures.shapes import Frame, Shape
+from views.pictures.shapes import Frame, Shape, shorten_apart
 from views.pictures.svg import svg_text
 from views.pictures.timeline import Timeline
 from views.player import PlayerLane
@@ -69,7 +69,7 @@ class Picture:
             "copy": True,
             "send": self.timeline.gpus,
             "receive": self.timeline.gpus,
-            "hot": any(panel.hot is not None for panel in self.panels),
+            "hot": any(panel.can_be_hot for panel in self.panels),
             "ports": True,
             "replayed": "replayed" in sources,
             "vendor": "vendor" in sources,
@@ -78,15 +78,19 @@ class Picture:
 
     def at(self, t_s: float) -> Frame:
         """The frame at ``t_s``: numbers, and the same in words."""
+        title, *sentences = self.sentences(t_s)
+        words = "\n".join(sentences)
+        return Frame(self.width, self.height, self._still, self.moving(t_s), title, words)
+
+    def moving(self, t_s: float) -> list[Shape]:
+        """What is not the same in every frame."""
         states = [panel.moves.at(t_s) for panel in self.panels]
         moving: list[Shape] = []
         for panel, state in zip(self.panels, states, strict=True):
             moving += panel.moving(state)
         for cells in self.cells:
             moving += cells.moving(t_s, states[0])
-        moving += self.timeline.moving(t_s)
-        title, *sentences = self.sentences(t_s)
-        return Frame(self.width, self.height, self._still, moving, title, "\n".join(sentences))
+        return moving + self.timeline.moving(t_s)
 
     def sentences(self, t_s: float) -> list[str]:
         """What the frame says: what it shows, and what happens in each lane."""
@@ -115,12 +119,15 @@ def _side_by_side(lanes: Sequence[PlayerLane], text: Text) -> list[LanePanel]:
     scale, columns = Scale(most), 2 if len(lanes) == 4 else 3
     beside = len(lanes) == 1 and not _has_cells(lanes)
     panels: list[LanePanel] = []
+    titles = shorten_apart([lane.title for lane in lanes], WIDTH - 80, 14)
     top = bottom = 4.0
     for number, lane in enumerate(lanes):
         column = number % columns
         if column == 0 and number:
             top = bottom + 12
-        panels.append(LanePanel(lane, text, scale, column * (WIDTH + GAP), top, beside))
+        panels.append(
+            LanePanel(lane, text, scale, column * (WIDTH + GAP), top, titles[number], beside)
+        )
         bottom = max(bottom, panels[-1].bottom)
     return panels
 

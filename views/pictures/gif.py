@@ -6,13 +6,15 @@ Everything is drawn twice as large and then made smaller, which smooths its edge
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from views.lanes import title_of
+from views.pictures.fonts import chinese_font, font_of, legible
 from views.pictures.frame import Picture
 from views.pictures.shapes import (
     COPY_LIGHT,
@@ -33,23 +35,6 @@ LARGER = 2
 FRAME_MS, LAST_MS = 100, 2000
 COLOURS = 128
 
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-
-# Files that Pillow finds in the fonts' usual folders, and the face for simplified Chinese in them.
-CHINESE_FONTS = (
-    ("NotoSansCJK-Regular.ttc", 2),
-    ("NotoSansCJKsc-Regular.otf", 0),
-    ("SourceHanSansSC-Regular.otf", 0),
-    ("PingFang.ttc", 0),
-    ("STHeiti Light.ttc", 1),
-    ("Hiragino Sans GB.ttc", 0),
-    ("msyh.ttc", 0),
-    ("simhei.ttf", 0),
-    ("simsun.ttc", 0),
-    ("wqy-microhei.ttc", 0),
-    ("wqy-zenhei.ttc", 0),
-)
-
 
 def race_gif(lanes: Sequence[PlayerLane], text: Text, frames: int = 60) -> bytes:
     """The whole run in ``frames`` frames, again and again.
@@ -65,9 +50,9 @@ def race_gif(lanes: Sequence[PlayerLane], text: Text, frames: int = 60) -> bytes
     first = picture.at(0.0)
     canvas = Canvas(first.width, first.height, chinese=text.language == "zh")
     ground = canvas.draw(first.still)
-    palette = _palette(canvas.smaller(canvas.draw(picture.at(end_s / 3).moving, ground)))
+    palette = _palette(canvas.smaller(canvas.draw(picture.moving(end_s / 3), ground)))
     drawn = (
-        canvas.smaller(canvas.draw(picture.at(t_s).moving, ground)).quantize(
+        canvas.smaller(canvas.draw(picture.moving(t_s), ground)).quantize(
             palette=palette, dither=Image.Dither.NONE
         )
         for t_s in times
@@ -91,24 +76,25 @@ def _palette(frame: Image.Image) -> Image.Image:
     return indexed
 
 
-@cache
-def chinese_font() -> tuple[str, int] | None:
-    """A file with simplified Chinese on this machine, and its face."""
-    for name, index in CHINESE_FONTS:
-        try:
-            ImageFont.truetype(name, 12, index)
-        except OSError:
-            continue
-        return name, index
-    return None
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A line of text as a mask, and where its corner is from the point that it is written at."""
+
+    mask: Image.Image
+    left: int
+    top: int
 
 
-@cache
-def _font(size: float, chinese: bool) -> Font:
-    found = chinese_font() if chinese else None
-    if found is None:
-        return ImageFont.load_default(size)
-    return ImageFont.truetype(found[0], size, found[1])
+@lru_cache(maxsize=4096)
+def _stamp(words: str, size: float, chinese: bool, anchor: str, stroke: float) -> Stamp:
+    """Most words are in most frames: each is drawn once."""
+    font, words = font_of(size, chinese), legible(words, chinese)
+    box = font.getbbox(words, "L", anchor=anchor, stroke_width=stroke)
+    left, top, right, bottom = (math.floor(box[0]), math.floor(box[1]), *map(math.ceil, box[2:]))
+    mask = Image.new("L", (max(1, right - left), max(1, bottom - top)))
+    pen = ImageDraw.Draw(mask)
+    pen.text((-left, -top), words, 255, font, anchor, stroke_width=stroke)
+    return Stamp(mask, left, top)
 
 
 class Canvas:
@@ -123,8 +109,21 @@ class Canvas:
         image = under.copy() if under else Image.new("RGB", self.size, GROUND)
         pen = ImageDraw.Draw(image)
         for shape in shapes:
-            self._shape(pen, shape)
+            if isinstance(shape, Words):
+                self._words(image, shape)
+            else:
+                self._shape(pen, shape)
         return image
+
+    def _words(self, image: Image.Image, words: Words) -> None:
+        x, y = map(round, _at(words.x, words.y))
+        anchor = {"start": "lm", "middle": "mm", "end": "rm"}[words.anchor]
+        layers = [(words.colour, 0.3 * words.bold * LARGER)]
+        if words.halo:
+            layers.insert(0, (GROUND, 2.0 * LARGER))
+        for colour, stroke in layers:
+            stamp = _stamp(words.text, words.size * LARGER, self.chinese, anchor, stroke)
+            image.paste(colour, (x + stamp.left, y + stamp.top), stamp.mask)
 
     def _shape(self, pen: ImageDraw.ImageDraw, shape: Shape) -> None:
         match shape:
@@ -140,12 +139,6 @@ class Canvas:
                 self._rect(pen, shape)
             case Polygon(points, fill, edge):
                 pen.polygon([_at(*point) for point in points], fill, edge or None, LARGER)
-            case Words(x, y, text, size, colour, anchor, bold, halo):
-                font = _font(size * LARGER, self.chinese)
-                where = {"start": "lm", "middle": "mm", "end": "rm"}[anchor]
-                if halo:
-                    pen.text(_at(x, y), text, GROUND, font, where, stroke_width=2 * LARGER)
-                pen.text(_at(x, y), text, colour, font, where, stroke_width=0.4 * bold * LARGER)
 
     def _line(self, pen: ImageDraw.ImageDraw, line: Line) -> None:
         ends = [_at(line.x1, line.y1), _at(line.x2, line.y2)]

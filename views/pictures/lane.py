@@ -9,11 +9,16 @@ import numpy as np
 from simcore.schedule import Op
 from simcore.trace import FloatArray
 from simcore.units import format_time
+from views.links import FULL
+from views.nodes import nodes_of
+from views.pictures.captions import caption
 from views.pictures.counters import MANY, WIDTH, Counters, Scale
+from views.pictures.nodes import NodeBoxes
 from views.pictures.shapes import (
     ADD,
     BUSY,
     COPY,
+    FULL_PORT,
     GROUND,
     HOT,
     HOT_INK,
@@ -21,6 +26,7 @@ from views.pictures.shapes import (
     INK,
     QUIET,
     RULE,
+    Anchor,
     Arc,
     Circle,
     Line,
@@ -35,7 +41,7 @@ from views.text import Text
 
 GRAPH = 248  # height of the graph; it is WIDTH wide
 GRAPH_TOP = 44  # below it, the graph
-FULL = 0.999
+MOST_LABELS = 4  # of ports; more would hide the network
 
 
 def layout(n: int, hub: int | None) -> FloatArray:
@@ -62,16 +68,31 @@ def layout(n: int, hub: int | None) -> FloatArray:
 
 
 class LanePanel:
-    """A lane at a place; ``beside``, its counters stand to the right of its graph."""
+    """A lane at a place, under a ``title`` that fits.
+
+    ``beside``, its counters stand to the right of its graph.
+    """
 
     def __init__(
-        self, lane: PlayerLane, text: Text, scale: Scale, x: float, y: float, beside: bool = False
+        self,
+        lane: PlayerLane,
+        text: Text,
+        scale: Scale,
+        x: float,
+        y: float,
+        title: str,
+        beside: bool = False,
     ) -> None:
+        self.title = title
         self.lane, self.text, self.scale, self.x, self.y = lane, text, scale, x, y
-        self.moves = Moves(lane.trace, lane.cluster)
+        self.moves = Moves(lane.trace, lane.cluster, lane.slowdowns)
         self.n = lane.trace.n
         self.hot = bottleneck(lane.trace) if lane.inputs is None else None
-        self.places = layout(self.n, lane.hub) + np.array([x, y + GRAPH_TOP])
+        nodes = nodes_of(lane.cluster, self.moves.links.network, text)
+        self.boxes = NodeBoxes(nodes.boxes if nodes else (), text, x, y + GRAPH_TOP)
+        self.can_be_hot = self.hot is not None or not self.moves.links.is_plain
+        places = nodes.places if nodes else layout(self.n, lane.hub)
+        self.places = places + np.array([x, y + GRAPH_TOP])
         apart = _closest(self.places)
         self.r = min(15.0 if self.n <= 8 else 9.0, 0.31 * apart)
         self.hub_r = max(self.r, 17.0)
@@ -84,19 +105,13 @@ class LanePanel:
 
     def caption(self, state: State) -> str:
         """The moment in a few words."""
-        text, schedule = self.text, self.lane.schedule
-        if state.finished or not len(self.moves):
-            return text("player.done", time=format_time(self.lane.trace.time_s))
-        word = Op(int(self.moves.step_op[max(0, state.step)]))
-        step = text("player.step", step=state.step + 1, steps=schedule.n_steps)
-        return step + text("player.colon") + text(f"phase.{schedule.name}.{word}")
+        return caption(self.lane, self.moves, state, self.text)
 
     def still(self) -> list[Shape]:
         """Title, tracks and GPUs, and where the counters will end."""
         x, y = self.x, self.y
         end = Words(x + self.width, y + 8, format_time(self.lane.trace.time_s), 12, QUIET, "end")
-        room = self.width - 80
-        title = Words(x, y + 8, shorten(self.lane.title, room, 14), 14, bold=True)
+        title = Words(x, y + 8, self.title, 14, bold=True)
         rule = Line(x, y + 20, x + self.width, y + 20, RULE)
         tracks = [Line(*self._ends(src, dst), IDLE, self._wide) for src, dst in self.links]
         gpus = [shape for rank in range(self.n) for shape in self._gpu(rank)]
@@ -105,7 +120,8 @@ class LanePanel:
             Words(x, bar_y + 4, self.text("player.in_use"), 12, QUIET),
             Rect(x + 112, bar_y, WIDTH - 112 - 48, 8, IDLE),
         ]
-        return [title, end, rule, *tracks, *gpus, *use, *self.counters.still()]
+        parts = (self.boxes.still(), tracks, gpus, use, self.counters.still())
+        return [title, end, rule, *(shape for part in parts for shape in part)]
 
     def moving(self, state: State) -> list[Shape]:
         """Caption, flows, tokens, port loads and bytes."""
@@ -116,9 +132,11 @@ class LanePanel:
             Words(self.x + WIDTH, bar_y + 4, self._percent(state.in_use), 12, INK, "end", True),
         ]
         flows, tokens = self._traffic(state)
-        gauges = [arc for rank in range(self.n) for arc in self._gauges(rank, state)]
-        loads = self._hot_label(state)
-        return [caption, *flows, *tokens, *gauges, *loads, *use, *self.counters.moving(state)]
+        hot = self.hot_ports(state)
+        gauges = [arc for rank in range(self.n) for arc in self._gauges(rank, state, hot[rank])]
+        boxes, labels = self.boxes.moving(state.links), self._labels(state, hot)
+        counters = self.counters.moving(state)
+        return [caption, *flows, *tokens, *gauges, *boxes, *labels, *use, *counters]
 
     def _percent(self, share: float) -> str:
         return self.text("player.percent", value=math.floor(share * 100 + 0.5 + 1e-6))
@@ -160,45 +178,106 @@ class LanePanel:
             shapes.append(Words(float(at[0]), float(at[1]), str(rank), 10, QUIET, "middle"))
         return shapes
 
-    def _gauges(self, rank: int, state: State) -> list[Shape]:
+    def hot_ports(self, state: State) -> list[tuple[bool, bool]]:
+        """Whose receiving and sending ports hold somebody up now: the hot ones, and the busiest
+        GPU's while it is full, for which others wait that have not begun."""
+        links, into = self.moves.links, 0 if self.moves.links.half_duplex else self.n
+        most = [rank == self.hot for rank in range(self.n)]
+        return [
+            (
+                into + rank in state.links.hot or (most[rank] and state.receiving[rank] >= FULL),
+                rank in state.links.hot or (most[rank] and state.sending[rank] >= FULL),
+            )
+            for rank in range(links.n)
+        ]
+
+    def _gauges(self, rank: int, state: State, hot: tuple[bool, bool]) -> list[Shape]:
         """Half a ring for each direction of the port: left receives, right sends."""
         x, y = map(float, self.places[rank])
         gauge = self._radius(rank) + (4 if self.n <= MANY else 2)
         arcs: list[Shape] = []
-        for load, left in ((state.receiving[rank], True), (state.sending[rank], False)):
-            if load <= 0:
+        for load, is_hot, left in (
+            (state.receiving[rank], hot[0], True),
+            (state.sending[rank], hot[1], False),
+        ):
+            if load <= 0 and not is_hot:
                 continue
-            hot = rank == self.hot and load >= FULL
-            sweep = 180 * min(1.0, float(load))
+            sweep = 180 * (1.0 if is_hot else min(1.0, float(load)))
             start, end = (90, 90 + sweep) if left else (90 - sweep, 90)
-            wide = (8.0 if hot else 4.5) * (1.0 if self.n <= MANY or hot else 0.5)
-            arcs.append(Arc(x, y, gauge, start, end, HOT if hot else BUSY, wide))
+            wide = (8.0 if is_hot else 4.5) * (1.0 if self.n <= MANY or is_hot else 0.5)
+            colour = HOT if is_hot else FULL_PORT if load >= FULL else BUSY
+            arcs.append(Arc(x, y, gauge, start, end, colour, wide))
         return arcs
 
-    def _hot_label(self, state: State) -> list[Shape]:
-        """What the busiest GPU's port does, in figures."""
-        if self.hot is None:
-            return []
-        ways = (("in", state.receiving[self.hot]), ("out", state.sending[self.hot]))
+    def _labels(self, state: State, hot: list[tuple[bool, bool]]) -> list[Shape]:
+        """In figures what holds others up, and what the busiest GPU's port does."""
+        ranks = [rank for rank in range(self.n) if any(hot[rank]) or rank == self.hot]
+        if len(ranks) > 1:  # the rings of several say it themselves
+            ranks = [r for r in ranks if self.port_words(r, state) == self.text("player.cut")]
+        shapes: list[Shape] = [self._port_label(rank, state) for rank in ranks[:MOST_LABELS]]
+        for link in sorted(state.links.hot):
+            words = self._percent(min(1.0, float(state.links.load[link])))
+            words = words if state.links.capacity[link] else self.text("player.link_cut")
+            at = self.boxes.above(link)
+            if at is None and link in self.moves.links.pairs:
+                x1, y1, x2, y2 = self._ends(*self.moves.links.pairs[link])
+                shapes.append(self._beside((x1 + x2) / 2, (y1 + y2) / 2, words))
+            elif at is not None:
+                shapes.append(_label(*at, words))
+        return shapes
+
+    def _beside(self, x: float, y: float, words: str) -> Words:
+        """On the side of a link that looks to the middle, clear of what travels in it."""
+        dx, dy = self.x + WIDTH / 2 - x, self.y + GRAPH_TOP + GRAPH / 2 - y
+        away = math.hypot(dx, dy) or 1.0
+        anchor: Anchor = "middle" if abs(dx) <= 24 else "start" if dx > 0 else "end"
+        return _label(x + 14 * dx / away, y + 16 * (dy or -away) / away, words, anchor)
+
+    def _port_label(self, rank: int, state: State) -> Words:
+        """Below a hub and in a box; else on the circle's inner side, where there is room."""
+        x, y = map(float, self.places[rank])
+        words, below = self.port_words(rank, state), self._radius(rank) + 24
+        if rank == self.lane.hub or self.boxes.boxes:
+            return _label(min(self.x + 262, max(self.x + 58, x)), y + below, words)
+        middle = self.x + WIDTH / 2, self.y + GRAPH_TOP + GRAPH / 2
+        side = int(np.sign(math.floor((middle[0] - x) / 20 + 0.5)))
+        anchors: tuple[Anchor, ...] = ("end", "middle", "start")
+        at_y = y if side else y + float(np.sign(middle[1] - y)) * below
+        return _label(x + side * below, at_y, words, anchors[side + 1])
+
+    def port_words(self, rank: int, state: State) -> str:
+        """How full a GPU's port is, each way; or that it stands still."""
+        links = self.moves.links
+        ways = [("port_both", rank, state.sending)]
+        if not links.half_duplex:
+            ways = [("in", self.n + rank, state.receiving), ("out", rank, state.sending)]
+        capacity, hot = state.links.capacity, state.links.hot
+        cut = [link in hot and not capacity[link] for _, link, _ in ways]
+        if all(cut):
+            return self.text("player.cut")
         words = [
-            f"{self.text(f'player.{way}')} {self._percent(load)}" for way, load in ways if load > 0
+            f"{self.text(f'player.{way}')} "
+            + (self.text("player.cut") if is_cut else self._percent(load[rank]))
+            for (way, _, load), is_cut in zip(ways, cut, strict=True)
+            if load[rank] > 0 or is_cut
         ]
-        x, y = map(float, self.places[self.hot])
-        at_y = y + self._radius(self.hot) + 24
-        return [Words(x, at_y, " · ".join(words), 13, HOT_INK, "middle", True, True)]
+        return " · ".join(words)
 
     def _traffic(self, state: State) -> tuple[list[Shape], list[Shape]]:
         """A line on every link in use, as wide as its load, and what travels along it."""
         moves, loads, tokens = self.moves, dict[tuple[int, int], tuple[float, int]](), []
-        columns = (state.active, state.load, state.progress)
+        columns = (state.active, state.links.own, state.progress)
         for i, load, progress in zip(*(c.tolist() for c in columns), strict=True):
             pair = int(moves.src[i]), int(moves.dst[i])
             loads[pair] = loads.get(pair, (0.0, 0))[0] + load, int(moves.op[i])
             tokens += self._token(i, self._ends(*pair), progress)
+        hot = {moves.links.pairs[link] for link in state.links.hot if link in moves.links.pairs}
         flows: list[Shape] = [
-            Line(*self._ends(*pair), _colour(op), self._wide * 0.875 * min(1.0, load))
+            Line(*self._ends(*pair), HOT, self._wide * 1.125)
+            if pair in hot
+            else Line(*self._ends(*pair), _colour(op), self._wide * 0.875 * min(1.0, load))
             for pair, (load, op) in loads.items()
-            if load > 0
+            if load > 0 or pair in hot
         ]
         return flows, tokens
 
@@ -219,6 +298,10 @@ def _closest(places: FloatArray) -> float:
     """The least distance between two GPUs."""
     apart = np.linalg.norm(places[:, None] - places[None], axis=2)
     return float(apart[~np.eye(len(places), dtype=bool)].min()) if len(places) > 1 else 100.0
+
+
+def _label(x: float, y: float, words: str, anchor: Anchor = "middle") -> Words:
+    return Words(x, y, words, 13, HOT_INK, anchor, True, True)
 
 
 def _colour(op: int) -> str:

@@ -16,7 +16,7 @@ GROUND, INK, QUIET, RULE, IDLE, BUSY = (
     *("#ffffff", "#1b1b1f", "#606064", "#dfdfe0", "#ededee", "#8b8b90"),
 )
 ADD, COPY, COPY_LIGHT, HOT, HOT_INK = "#0072b2", "#009e73", "#52bd9f", "#d55e00", "#b34e00"
-MEASURED = "#b0568c"
+FULL_PORT, MEASURED = "#4d4d50", "#b0568c"
 MARGIN = 14  # around a frame
 
 Anchor = Literal["start", "middle", "end"]
@@ -135,6 +135,33 @@ def shorten(text: str, room: float, size: float = 12.0) -> str:
     while text and width_of(text + "…", size) > room:
         text = text[:-1]
     return text.rstrip() + "…"
+
+
+def shorten_apart(texts: Sequence[str], room: float, size: float = 12.0) -> list[str]:
+    """Each as ``shorten``, but those that begin alike keep the ends in which they differ.
+
+    >>> shorten_apart(["Rings across nodes, simulated", "Rings across nodes, measured"], 140)
+    ['Rings acr…, simulated', 'Rings acro…, measured']
+    """
+    return [_keeping_end(text, texts, room, size) for text in texts]
+
+
+def _keeping_end(text: str, texts: Sequence[str], room: float, size: float) -> str:
+    shared = max((_shared(text, other) for other in texts if other != text), default=0)
+    while shared and text[shared - 1].isalnum():
+        shared -= 1  # to the beginning of the word
+    while shared and not text[shared - 1].isalnum():
+        shared -= 1  # with the sign before it
+    left = room - width_of(text[shared:], size)
+    if width_of(text, size) <= room or not shared or left < 3 * size:
+        return shorten(text, room, size)
+    return shorten(text[:shared], left, size) + text[shared:]
+
+
+def _shared(one: str, other: str) -> int:
+    """How many letters they begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def arc_ends(arc: Arc) -> tuple[tuple[float, float], tuple[float, float], int]:

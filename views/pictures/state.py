@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,9 @@ from numpy.typing import NDArray
 
 from simcore.cluster import Cluster
 from simcore.schedule import IntArray
+from simcore.solvers.network import Slowdown
 from simcore.trace import FloatArray, Lane, Pieces, Trace
+from views.links import Links, Loads
 
 BoolArray = NDArray[np.bool_]
 
@@ -18,15 +21,17 @@ BoolArray = NDArray[np.bool_]
 class State:
     """At one moment: bytes and load per port, and the transfers under way, by their number.
 
-    ``load`` and ``progress`` belong to ``active``. Loads are shares of a port's rate.
+    ``progress`` belongs to ``active``. ``sending`` and ``receiving`` are shares of a port's rate,
+    and ``links`` says it of all links.
     """
 
+    t_s: float
     sent_bytes: FloatArray
     received_bytes: FloatArray
     sending: FloatArray
     receiving: FloatArray
     active: IntArray
-    load: FloatArray
+    links: Loads
     progress: FloatArray
     step: int
     finished: bool
@@ -40,9 +45,8 @@ class State:
 class Moves:
     """A trace's transfers, a row each with both its ends, and its steps."""
 
-    def __init__(self, trace: Trace, cluster: Cluster) -> None:
+    def __init__(self, trace: Trace, cluster: Cluster, slowdowns: Sequence[Slowdown] = ()) -> None:
         self.trace = trace
-        self.send_rate, self.receive_rate = cluster.payload_bytes_per_s
         self._rows: Pieces = trace.constant_rate_rows()
         spans = trace.spans
 
@@ -58,6 +62,7 @@ class Moves:
         self.chunk, self.op, self.width = spans.chunk[sends], spans.op[sends], spans.width[sends]
         self.send_start_s, self.send_end_s = spans.start_s[sends], spans.end_s[sends]
         self.receive_start_s, self.receive_end_s = spans.start_s[receives], spans.end_s[receives]
+        self.links = Links(cluster, slowdowns, self.src, self.dst)
         self._time_the_steps()
 
     def _time_the_steps(self) -> None:
@@ -82,25 +87,33 @@ class Moves:
         >>> state.receiving.tolist(), state.received_bytes.tolist(), state.progress.tolist()
         ([1.0, 0.0, 0.0], [100.0, 0.0, 0.0], [0.125, 0.125])
         """
-        trace, n = self.trace, self.trace.n
-        rate = self._rates(t_s)
-        out, into = rate[self._sends], rate[self._receives]
-        sending = np.bincount(self.src, out, n) / self.send_rate
-        receiving = np.bincount(self.dst, into, n) / self.receive_rate
+        trace, rate = self.trace, self._rates(t_s)
         active = np.flatnonzero((self.send_start_s <= t_s) & (t_s < self.receive_end_s))
+        out, into = rate[self._sends[active]], rate[self._receives[active]]
         start, end = self.send_start_s[active], self.receive_end_s[active]
-        most = np.minimum(self.send_rate[self.src[active]], self.receive_rate[self.dst[active]])
+        loads = self.links.at(t_s, active, out, into)
         started = int((self.step_start_s <= t_s).sum()) - 1
         return State(
+            t_s,
             *trace.bytes_at(t_s),
-            sending,
-            receiving,
+            self._ports(active, loads.load, 0),
+            self._ports(active, loads.load, 1),
             active,
-            load=out[active] / most,
+            loads,
             progress=(t_s - start) / (end - start),
             step=int(self.step[active].min()) if len(active) else started,
             finished=t_s >= trace.time_s,
         )
+
+    def _ports(self, active: IntArray, load: FloatArray, column: int) -> FloatArray:
+        """The load of every rank's sending (0) or receiving port: of several the fullest; of one
+        for both ways all that it carries."""
+        if self.links.half_duplex:
+            return load[: self.trace.n]
+        loads = np.zeros(self.trace.n)
+        rank = self.dst if column else self.src
+        np.maximum.at(loads, rank[active], load[self.links.ways[active, column]])
+        return loads
 
     def _rates(self, t_s: float) -> FloatArray:
         """Bytes per second of every span."""

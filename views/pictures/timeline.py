@@ -24,14 +24,14 @@ from views.pictures.shapes import (
     Rect,
     Shape,
     Words,
-    shorten,
+    shorten_apart,
     width_of,
 )
 from views.pictures.state import Moves
 from views.player import Mark, PlayerLane
 from views.text import Text
 
-LEFT, RIGHT, TOP = 128, 76, 34  # room for names, for times, and for the bound's label
+LEFT, RIGHT, TOP = 128, 76, 34  # least room for names, for times, and for the bound's label
 PITCH, BAR, THIN = 32, 20, 9
 GPU_PITCH = 2 * THIN + 6
 TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
@@ -67,10 +67,14 @@ class Timeline:
         self.rows_end = y + TOP + PITCH * len(lanes)
         self.axis_y = self.rows_end + GPU_PITCH * self.gpus + (6 if self.gpus else 0)
         self.bottom = self.axis_y + 22
+        titles = [lane.title for lane in lanes]
+        widest = max(width_of(title, 13) for title in titles) + 12
+        self.left = min(max(LEFT, widest), width / 3)
+        self.titles = shorten_apart(titles, self.left - 10, 13)
 
     def x(self, t_s: float) -> float:
         """Where on the axis a time is."""
-        return LEFT + t_s / self.end_s * (self.width - LEFT - RIGHT)
+        return self.left + t_s / self.end_s * (self.width - self.left - RIGHT)
 
     def still(self) -> list[Shape]:
         """All but the clock."""
@@ -78,7 +82,7 @@ class Timeline:
         for row, (lane, moves) in enumerate(zip(self.lanes, self.moves, strict=True)):
             y = self.y + TOP + PITCH * row + 6
             middle = y + BAR / 2
-            shapes.append(Words(0, middle, shorten(lane.title, LEFT - 10, 13), 13))
+            shapes.append(Words(0, middle, self.titles[row], 13))
             time = format_time(lane.trace.time_s)
             shapes.append(Words(self.width, middle, time, 13, INK, "end", bold=True))
             shapes += self._bars(moves, y)
@@ -142,7 +146,7 @@ class Timeline:
         """What a GPU sends, above what it receives."""
         moves = self.moves[0]
         name = self.text("player.gpu_number", rank=rank)
-        shapes: list[Shape] = [Words(LEFT - 8, y + THIN, name, 12, INK, "end")]
+        shapes: list[Shape] = [Words(self.left - 8, y + THIN, name, 12, INK, "end")]
         for ends, starts_s, ends_s, top in (
             (moves.src, moves.send_start_s, moves.send_end_s, y),
             (moves.dst, moves.receive_start_s, moves.receive_end_s, y + THIN + 1),
@@ -163,7 +167,7 @@ class Timeline:
 
     def _axis(self) -> Iterator[Shape]:
         y = self.axis_y
-        yield Line(LEFT, y, self.x(self.end_s), y, BUSY)
+        yield Line(self.left, y, self.x(self.end_s), y, BUSY)
         for t_s in ticks(self.end_s, 6):
             x = self.x(t_s)
             yield Line(x, y, x, y + 4, BUSY)
