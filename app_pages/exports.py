@@ -12,12 +12,12 @@ import streamlit as st
 from views.player import PlayerLane
 from views.text import Text
 
-# Suffix and media type of each kind of file.
+# Suffix and media type of each kind of file; a page may offer all of them under one name.
 KINDS = {
     "csv": (".csv", "text/csv"),
     "json": (".json", "application/json"),
     "perfetto": (".perfetto.json", "application/json"),
-    "svg": (".svg", "image/svg+xml"),
+    "svg": ("-moment.svg", "image/svg+xml"),
     "figure": (".svg", "image/svg+xml"),
     "png": (".png", "image/png"),
     "gif": (".gif", "image/gif"),

@@ -19,22 +19,19 @@ Picture = Scaling | Winners | Pieces | TrafficSetting
 
 
 def figure_file(what: Picture, text: Text) -> Files:
-    """The kind ``figure`` for ``show_exports``; empty without Matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return {}
-    return {"figure": lambda: draw(what, text)}
+    """The page's figure for ``show_exports``."""
+    return drawn(lambda: draw(what, text))
 
 
-def draw(what: Picture, text: Text) -> str:
-    """An SVG. Matplotlib is imported here: half a second that only the first click pays."""
+def draw(what: Picture, text: Text) -> Any:
+    """Matplotlib is imported here: half a second that only the first click pays."""
     from matplotlib.figure import Figure
 
     from views import figures
-    from views.figure_words import svg
     from views.scaling import figures as figures_scaling
 
     if isinstance(what, TrafficSetting):
-        return svg(figures.all_ports(all_traffic(what), text))
+        return figures.all_ports(all_traffic(what), text)
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
     match what:
@@ -45,7 +42,7 @@ def draw(what: Picture, text: Text) -> str:
             figures_scaling.winner_map(what, axes, text)
         case Pieces():
             figures_scaling.pieces_curve(what, axes, text)
-    return svg(figure)
+    return figure
 
 
 def drawn(figure: Callable[[], Any]) -> Files:

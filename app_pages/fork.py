@@ -22,6 +22,13 @@ def asked_changes(controls: Controls) -> tuple[str, ...]:
     return tuple(changes)
 
 
+def keep_changes(made: tuple[str, ...]) -> None:
+    """What cannot be made leaves the address; its notice has been given."""
+    if tuple(st.session_state.get("change", ())) != made:
+        st.session_state["change"] = list(made)
+        st.query_params["change"] = list(made)
+
+
 def take_changes(key: str) -> None:
     """The reader has changed something in the player ``key``."""
     told = st.session_state[key].get("change")

@@ -13,8 +13,10 @@ from app_pages.figure_downloads import drawn
 from app_pages.measured_here import run_here, take_result
 from app_pages.measured_own import choose_files, own_or_shipped
 from app_pages.stage import player
+from simcore.measured.validation import UNSHAPED
 from simcore.units import format_bytes
 from views.export import traces_perfetto
+from views.lanes import title_of
 from views.line_styles import DASHES, legend_of
 from views.measured.chart import residuals, steps_chart, style, unstyled
 from views.measured.overlay import AXES, Overlay, names, networks, overlay_chart, places
@@ -31,11 +33,22 @@ from views.measured.rows import (
     origin,
     snippet,
 )
-from views.measured.sets import OWN, RECORDS, Study, groups, headline, set_names, shipped
+from views.measured.sets import (
+    OWN,
+    RECORDS,
+    Study,
+    cell_words,
+    groups,
+    headline,
+    set_names,
+    set_title,
+    shipped,
+)
 from views.measured.traces import Pair, lanes, pairs, traces, words
 from views.player import payload
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
+from views.vega import on_any_ground
 
 FIRST_LINES = ("ring", "ps", "dp", "tree")  # of the overlay, before anybody chooses
 
@@ -68,7 +81,7 @@ class Choice:
 
 def show(text: Text) -> None:
     """The page."""
-    controls = Controls("measured", text)
+    controls = Controls("measured", text, ("t",))
     take_result(text)
     st.title(text("measured.question"), anchor=False)
     mine = own_or_shipped(text)
@@ -102,7 +115,9 @@ def _which(controls: Controls, text: Text) -> str:
     sets = set_names()
     if len(sets) == 1:
         return sets[0]
-    return controls.one_of("set", text("measured.set"), sets, sets[0])
+    return controls.one_of(
+        *("set", text("measured.set"), sets, sets[0]), lambda name: set_title(name, text)
+    )
 
 
 def choose(study: Study, controls: Controls, text: Text) -> Choice:
@@ -114,19 +129,34 @@ def choose(study: Study, controls: Controls, text: Text) -> Choice:
     cell = found[0] if found else None
     if len(found) > 1:
         first = next((key for key in found if key.startswith("ring-")), found[0])
-        cell = controls.menu(f"{prefix}cell", text("measured.pick_cell"), found, first)
+        label = text("measured.pick_cell")
+        cell = controls.menu(
+            f"{prefix}cell",
+            label,
+            [*found],
+            first,
+            lambda key: cell_words(pairs(study)[key].cell, text),
+        )
     return Choice(overlay, cell)
 
 
 def _overlay(
     study: Study, on: tuple[str | None, ...], prefix: str, controls: Controls, text: Text
 ) -> Overlay:
-    axis = controls.one_of(f"{prefix}axis", text("measured.axis"), AXES, "gpus")
+    axis = controls.one_of(
+        *(f"{prefix}axis", text("measured.axis"), AXES, "gpus"),
+        lambda name: text(f"measured.axis_{name}"),
+    )
     network = on[0]
     if len(on) > 1:
-        titles = {name or text("measured.unshaped"): name for name in on}
-        first, label = next(iter(titles)), text("measured.network")
-        network = titles[controls.menu(f"{prefix}network", label, [*titles], first)]
+        spelt = {name or UNSHAPED: name for name in on}
+        first, label = next(iter(spelt)), text("measured.network")
+        network = spelt[
+            controls.menu(
+                *(f"{prefix}network", label, [*spelt], first),
+                lambda name: spelt[name] or text("measured.unshaped"),
+            )
+        ]
     options, fixed = places(study, axis, network)
     if len(options) > 1:
         fixed = _fixed(axis, options, fixed, prefix, controls, text)
@@ -134,7 +164,13 @@ def _overlay(
     lines = there
     if len(there) > 1:
         default = [name for name in there if name in FIRST_LINES] or there[:4]
-        lines = controls.some_of(f"{prefix}lines", text("measured.lines"), there, default)
+        lines = controls.some_of(
+            f"{prefix}lines",
+            text("measured.lines"),
+            there,
+            default,
+            lambda name: title_of(name, text),
+        )
     return Overlay(axis, fixed, network, lines)
 
 
@@ -197,7 +233,7 @@ def _legend(study: Study, overlay: Overlay, text: Text) -> str:
 
 def _chart(spec: dict[str, Any], key: str) -> None:
     with st.container(key=key):
-        st.vega_lite_chart(spec=spec, width="stretch")
+        st.vega_lite_chart(spec=on_any_ground(spec), width="stretch")
 
 
 def _show_charts(page: Page, text: Text) -> None:

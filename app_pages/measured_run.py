@@ -122,8 +122,7 @@ class Guarded:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             self.process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(within_s)
+        self.wait(within_s)  # for its readers too: a stream that is read cannot be closed
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None and self.ended:
                 stream.close()

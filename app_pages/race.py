@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
 
 from app_pages.controls import Controls
 from app_pages.exports import Exports, Files, player_pictures, show_exports
-from app_pages.fork import asked_changes
+from app_pages.fork import asked_changes, keep_changes
 from app_pages.stage import player
 from simcore.measured.records import load_records
 from simcore.trace import Trace
@@ -32,8 +32,19 @@ from views.comparison import (
 )
 from views.export import traces_csv, traces_json, traces_perfetto
 from views.fork import Fork, fork, fork_data
+from views.lanes import with_phases
 from views.player import Mark, PlayerLane, payload, poster_s
-from views.race import FRAME_FACTOR, HUBS, Run, Setting, headline, race
+from views.race import (
+    FRAME_FACTOR,
+    HUBS,
+    LINES,
+    STRATEGIES,
+    Run,
+    Setting,
+    changed_headline,
+    headline,
+    race,
+)
 from views.snippet import race_snippet
 from views.tables import markdown_table
 from views.text import Text, load_text
@@ -51,6 +62,7 @@ class Page:
     headline: str
     player: dict[str, Any]
     notices: tuple[str, ...]
+    made: tuple[str, ...]
     arithmetic: str
     arithmetic_note: str
     numbers: str
@@ -61,12 +73,13 @@ class Page:
 
 def show(text: Text) -> None:
     """The page."""
-    controls = Controls("race", text)
-    setting = choose(controls, text)
+    controls = Controls("race", text, ("t", "change"))
+    setting, lines = choose(controls, text)
     changes = asked_changes(controls)
-    page = build(setting, text.language, changes)
+    page = build(setting, lines, text.language, changes)
     st.title(text("race.question"), anchor=False)
     controls.notices += page.notices
+    keep_changes(page.made)
     controls.show_notices()
     with st.container(key="headline"):
         st.markdown(page.headline)
@@ -83,43 +96,58 @@ def show(text: Text) -> None:
     question = text("race.question")
 
     def lanes() -> list[PlayerLane]:
-        return _lanes(race(setting), setting, changes, text)[0]
+        return _lanes(race(setting, lines), setting, changes, text)[0]
 
     pictures = player_pictures(lanes, page.player, moment_s, question, text)
-    show_exports(page.exports, text, files(setting, changes) | pictures)
+    show_exports(page.exports, text, files(setting, lines, changes) | pictures)
 
 
-def choose(controls: Controls, text: Text) -> Setting:
+def choose(controls: Controls, text: Text) -> tuple[Setting, tuple[str, ...]]:
     """The controls; every choice is in the URL."""
     gpus = controls.number("n", text("race.gpus"), 2, MAX_GPUS, 4)
     size = controls.choice("size", text("race.size"), SIZES, "8MiB")
     rate = controls.choice("rate", text("race.rate"), RATES, "200Mbit/s")
     latency = controls.choice("latency", text("race.latency"), LATENCIES, "0us")
+    lines = controls.some_of("lines", text("race.lines"), LINES, STRATEGIES, text.strategy)
     note = text("race.frames_help", factor=FRAME_FACTOR)
-    frames = controls.switch("frames", text("race.frames"), True, note)
-    return Setting(gpus, parse_bytes(size), parse_rate(rate), parse_time(latency), frames)
+    frames = controls.switch("frames", text("race.frames"), False, note)
+    sizes = parse_bytes(size), parse_rate(rate), parse_time(latency)
+    return Setting(gpus, *sizes, frames), lines
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
-def build(setting: Setting, language: str, changes: tuple[str, ...] = ()) -> Page:
+def build(
+    setting: Setting, lines: tuple[str, ...], language: str, changes: tuple[str, ...] = ()
+) -> Page:
     """Simulate, and say what there is to say."""
     text = load_text(language)
-    runs = race(setting)
+    runs = race(setting, lines)
     found = _found(runs, setting)
-    lanes, forked = _lanes(runs, setting, changes, text)
-    fork_panel = fork_data(forked, repr(setting), [lane.title for lane in lanes], text)
+    shown, forked = _lanes(runs, setting, changes, text)
+    panel = fork_data(forked, repr((setting, lines)), [lane.title for lane in shown], text)
     fastest = min(runs, key=lambda run: run.time_s)
+    changed = _changed(runs, forked)
+    said = headline(runs, setting, text)
     return Page(
-        headline(runs, setting, text),
-        payload(lanes, text, poster_s(fastest.trace), fork=fork_panel),
+        changed_headline(runs, changed, said, text) if changed else said,
+        payload(shown, with_phases(text, shown), poster_s(fastest.trace), fork=panel),
         forked.notices,
+        forked.spelt,
         _arithmetic(runs, setting, text),
-        _arithmetic_note(setting, text),
-        _numbers(runs, found, setting, text),
+        _arithmetic_note(setting, bool(changed), text),
+        _numbers(runs, changed, found, setting, text),
         _numbers_note(found, setting, text),
         _command(setting),
         _exports(runs, setting, forked.spelt),
     )
+
+
+def _changed(runs: Sequence[Run], forked: Fork) -> tuple[Run, ...]:
+    """With what the reader changed; none where that is nothing."""
+    if not forked.changes:
+        return ()
+    pairs = zip(runs, forked.after, strict=True)
+    return tuple(replace(run, simulation=after) for run, after in pairs)
 
 
 def _found(runs: Sequence[Run], setting: Setting) -> list[Measured]:
@@ -164,18 +192,28 @@ def _arithmetic(runs: Sequence[Run], setting: Setting, text: Text) -> str:
     return markdown_table(header, rows)
 
 
-def _arithmetic_note(setting: Setting, text: Text) -> str:
-    note = text("race.closed_form_note")
+def _arithmetic_note(setting: Setting, changed: bool, text: Text) -> str:
+    notes = [text("race.closed_form_note")]
     if setting.frames:
         line, data = format_rate(setting.bytes_per_s), format_rate(setting.data_bytes_per_s)
-        note += " " + text("race.frames_note", rate=data, line=line, factor=FRAME_FACTOR)
-    return note
+        notes.append(text("race.frames_note", rate=data, line=line, factor=FRAME_FACTOR))
+    if changed:
+        notes.append(text("race.arithmetic_unchanged"))
+    return text.joined(notes)
 
 
-def _numbers(runs: Sequence[Run], found: Sequence[Measured], setting: Setting, text: Text) -> str:
-    header = [text("common.quantity"), *(text(f"strategy.{run.name}") for run in runs)]
-    rows = simulated_rows(runs, setting.size_bytes, text) + measured_rows(found, text)
-    return markdown_table(header, rows)
+def _numbers(
+    runs: Sequence[Run],
+    changed: Sequence[Run],
+    found: Sequence[Measured],
+    setting: Setting,
+    text: Text,
+) -> str:
+    header = [text("common.quantity"), *(text.strategy(run.name) for run in runs)]
+    rows = simulated_rows(runs, setting.size_bytes, text)
+    if changed:
+        rows.insert(1, [text("race.row_changed"), *(format_time(run.time_s) for run in changed)])
+    return markdown_table(header, rows + measured_rows(found, text))
 
 
 def _numbers_note(found: Sequence[Measured], setting: Setting, text: Text) -> str:
@@ -183,7 +221,11 @@ def _numbers_note(found: Sequence[Measured], setting: Setting, text: Text) -> st
     if not records:
         return text("race.no_records")
     if all(same_setting(record, setting) for record in records):
-        return text("race.same_config")
+        same = text("race.same_config")
+        if setting.frames:
+            return same
+        frames = text("race.measured_frames", factor=FRAME_FACTOR, label=text("race.frames"))
+        return text.joined((same, frames))
     return text("race.other_config", row=text("race.row_measured_at"))
 
 
@@ -201,11 +243,11 @@ def _command(setting: Setting) -> str:
     )
 
 
-def files(setting: Setting, changes: tuple[str, ...] = ()) -> Files:
-    """The three traces, written when somebody asks: of 64 GPUs they are megabytes."""
+def files(setting: Setting, lines: tuple[str, ...], changes: tuple[str, ...] = ()) -> Files:
+    """The traces, written when somebody asks: of 64 GPUs they are megabytes."""
 
     def traces() -> list[Trace]:
-        runs = [run.simulation for run in race(setting)]
+        runs = [run.simulation for run in race(setting, lines)]
         return [run.trace for run in fork(runs, changes, load_text("en")).after]
 
     return {
@@ -222,6 +264,14 @@ def _exports(runs: Sequence[Run], setting: Setting, changes: tuple[str, ...]) ->
         f"--bandwidth {setting.data_bytes_per_s:.12g}B/s --latency {setting.latency_s * 1e6:.12g}us"
     )
     case += "".join(f" --slow-link '{change}'" for change in changes)
-    commands = "\n".join(f"python -m simcore simulate {run.name} {case}" for run in runs)
+    commands = "\n".join(
+        f"python -m simcore simulate {run.name} {case}{_as_typed(run)}" for run in runs
+    )
     name = f"race-{setting.gpus}x{setting.size_bytes}B"
-    return Exports(name, {}, commands, race_snippet(setting, changes))
+    lines = tuple(run.name for run in runs)
+    return Exports(name, {}, commands, race_snippet(setting, lines, changes))
+
+
+def _as_typed(run: Run) -> str:
+    flags = run.schedule.flags.items()
+    return "".join(f" --{name.replace('_', '-')} {value}" for name, value in flags)

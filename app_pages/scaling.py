@@ -30,6 +30,7 @@ from views.scaling.winners import PAIRS, Winners
 from views.snippet import map_snippet, pieces_snippet, scaling_snippet
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
+from views.vega import on_any_ground
 
 MAX_GPUS, MAX_NODES = 32, 8
 VIEWS = ("curves", "map", "pieces")
@@ -55,7 +56,9 @@ class Page:
 def show(text: Text) -> None:
     """The page."""
     controls = Controls("scaling", text)
-    view = controls.one_of("view", text("scaling.view"), VIEWS, "curves")
+    view = controls.one_of(
+        "view", text("scaling.view"), VIEWS, "curves", lambda name: text(f"scaling.view_{name}")
+    )
     chosen = choose(view, controls, text)
     page = build(chosen, text.language)
     st.title(text("pieces.question" if view == "pieces" else "scaling.question"), anchor=False)
@@ -64,7 +67,7 @@ def show(text: Text) -> None:
         st.markdown(page.headline)
     st.html(page.legend)
     with st.container(key="chart"):
-        st.vega_lite_chart(spec=page.chart, width="stretch")
+        st.vega_lite_chart(spec=on_any_ground(page.chart), width="stretch")
     st.caption(page.caption)
     with st.container(key="part_numbers"):
         st.header(text("scaling.numbers"), anchor=False)
@@ -78,10 +81,11 @@ def choose(view: str, controls: Controls, text: Text) -> Chosen:
     if view == "pieces":
         return Pieces(_setting(controls, (), "flat", text))
     if view == "map":
-        pair = controls.one_of("axes", text("map.pair"), PAIRS, PAIRS[0])
+        pair = controls.one_of("axes", text("map.pair"), PAIRS, PAIRS[0], lambda p: _pair(p, text))
         axes = pair.split("-")
     else:
-        axes = [controls.one_of("axis", text("scaling.axis"), tuple(AXES), "size")]
+        label, options = text("scaling.axis"), tuple(AXES)
+        axes = [controls.one_of("axis", label, options, "size", lambda a: _axis(a, text))]
     network, lines = _network_and_lines(controls, text)
     base = _setting(controls, axes, network, text)
     if view == "map":
@@ -90,12 +94,24 @@ def choose(view: str, controls: Controls, text: Text) -> Chosen:
     return Scaling(axes[0], lines, base, network)
 
 
+def _axis(name: str, text: Text) -> str:
+    return text(f"scaling.axis_{name}")
+
+
+def _pair(pair: str, text: Text) -> str:
+    """Across × up."""
+    return " × ".join(_axis(name, text) for name in pair.split("-"))
+
+
 def _network_and_lines(controls: Controls, text: Text) -> tuple[str, tuple[str, ...]]:
     """Each network has lines of its own, so their choices do not meet in one control."""
-    network = controls.one_of("network", text("scaling.network"), tuple(LINES), "flat")
+    network = controls.one_of(
+        *("network", text("scaling.network"), tuple(LINES), "flat"),
+        lambda name: text(f"scaling.network_{name}"),
+    )
     key = "lines" if network == "flat" else "node_lines"
     options, default = LINES[network], DEFAULT_LINES[network]
-    return network, controls.some_of(key, text("scaling.lines"), options, default)
+    return network, controls.some_of(key, text("scaling.lines"), options, default, text.strategy)
 
 
 def _setting(controls: Controls, axes: Sequence[str], network: str, text: Text) -> Setting:
@@ -113,7 +129,7 @@ def _setting(controls: Controls, axes: Sequence[str], network: str, text: Text) 
     if "latency" not in axes:
         latency = controls.choice("latency", text("race.latency"), LATENCIES, latency)
     note = text("race.frames_help", factor=FRAME_FACTOR)
-    frames = controls.switch("frames", text("race.frames"), True, note)
+    frames = controls.switch("frames", text("race.frames"), False, note)
     return Setting(gpus, parse_bytes(size), parse_rate(rate), parse_time(latency), frames)
 
 
@@ -205,4 +221,5 @@ def _where_measured(records: tuple[Record, ...], text: Text) -> str:
         gpus=", ".join(map(str, gpus)),
         sizes=", ".join(map(format_bytes, sizes)),
         networks=", ".join(networks),
+        label=text("race.frames"),
     )

@@ -12,6 +12,7 @@ import streamlit as st
 
 from app_pages.controls import Controls
 from app_pages.exports import Exports, show_exports
+from app_pages.figure_downloads import drawn
 from app_pages.race import RATES
 from simcore.trace import Trace
 from simcore.units import format_time, parse_bytes, parse_rate, parse_time
@@ -32,6 +33,7 @@ from views.staleness.modes import (
 from views.staleness.numbers import export_rows, table_rows
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
+from views.vega import on_any_ground
 
 MAX_WORKERS = 16
 MAX_BOUND = 16
@@ -60,7 +62,8 @@ class Page:
 
 def show(text: Text) -> None:
     """The page."""
-    page = build(choose(controls := Controls("staleness", text), text), text.language)
+    setting = choose(controls := Controls("staleness", text), text)
+    page = build(setting, text.language)
     st.title(text("staleness.question"), anchor=False)
     controls.show_notices()
     with st.container(key="headline"):
@@ -69,13 +72,13 @@ def show(text: Text) -> None:
     with st.container(key="chart"):
         for column, axis in zip(st.columns(2), ("by_time", "by_gradients"), strict=True):
             column.caption(text(f"staleness.{axis}"))
-            column.vega_lite_chart(spec=getattr(page, axis), width="stretch")
+            column.vega_lite_chart(spec=on_any_ground(getattr(page, axis)), width="stretch")
     st.caption(page.loss_note)
     st.header(text("staleness.ages"), anchor=False)
     with st.container(key="chart_ages"):
         for column, (title, chart) in zip(st.columns(len(page.ages)), page.ages, strict=True):
             column.caption(title)
-            column.vega_lite_chart(spec=chart, width="stretch")
+            column.vega_lite_chart(spec=on_any_ground(chart), width="stretch")
     st.caption(text("staleness.ages_note"))
     st.header(text("staleness.lanes"), anchor=False)
     st.html(page.lanes)
@@ -84,12 +87,20 @@ def show(text: Text) -> None:
         st.header(text("staleness.numbers"), anchor=False)
         st.markdown(page.table)
         st.caption(text("staleness.note"))
-    show_exports(page.exports, text)
+    show_exports(page.exports, text, drawn(lambda: _drawn(setting, text)))
+
+
+def _drawn(setting: StalenessSetting, text: Text) -> Any:
+    from views.staleness.figure import staleness_figure
+
+    return staleness_figure(all_modes(setting), text)
 
 
 def choose(controls: Controls, text: Text) -> StalenessSetting:
     """The controls; every choice is in the URL."""
-    modes = controls.some_of("mode", text("staleness.modes"), MODES, MODES)
+    modes = controls.some_of(
+        "mode", text("staleness.modes"), MODES, MODES, lambda name: _mode(name, text)
+    )
     workers = controls.number("n", text("staleness.workers"), 2, MAX_WORKERS, 8)
     note = text("staleness.bound_help")
     bound = controls.number("s", text("staleness.bound"), 0, MAX_BOUND, 2, note)
@@ -100,11 +111,18 @@ def choose(controls: Controls, text: Text) -> StalenessSetting:
     compute = controls.choice("compute", text("staleness.compute"), COMPUTES, "100ms")
     size = controls.choice("size", text("staleness.size"), SIZES, "25MiB")
     bandwidth = controls.choice("rate", text("staleness.rate"), RATES, "25Gbit/s")
-    problem = controls.one_of("problem", text("staleness.problem"), PROBLEMS, "least-squares")
+    problem = controls.one_of(
+        *("problem", text("staleness.problem"), PROBLEMS, "least-squares"),
+        lambda name: text(f"staleness.problem_name_{name}"),
+    )
     return StalenessSetting(
         *(modes, workers, bound, float(slow), int(jitter) / 100, parse_time(compute)),
         *(parse_bytes(size), parse_rate(bandwidth), problem, float(rate), scaling),
     )
+
+
+def _mode(name: str, text: Text) -> str:
+    return text("staleness.mode_bounded" if name == "ssp" else f"staleness.mode_{name}")
 
 
 @st.cache_data(max_entries=128, show_spinner=False)

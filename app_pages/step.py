@@ -9,10 +9,12 @@ import streamlit as st
 
 from app_pages.controls import Controls
 from app_pages.exports import Exports, show_exports
+from app_pages.figure_downloads import drawn
 from app_pages.race import LATENCIES
 from simcore.cluster_file import presets
 from simcore.training.catalogue import catalogue_names
 from simcore.training.gpus import gpu_names
+from simcore.training.step import StepResult
 from views.export import traces_perfetto
 from views.player import source_text
 from views.snippet import step_snippet
@@ -40,6 +42,7 @@ from views.step.tables import (
 from views.step.words import compute_words, headline, name_of, network_words
 from views.tables import csv_text
 from views.text import HTML_LANGUAGES, Text, load_text
+from views.vega import on_any_ground
 
 MAX_GPUS = 64
 BATCHES = tuple(str(2**power) for power in range(10))  # 1 to 512
@@ -50,6 +53,8 @@ RATES = (
 DEFAULT_CAP = "default"
 CAPS = (DEFAULT_CAP, "1", "2", "5", "10", "25", "35", "50", "100", "200", "500", "1000")
 SLOWER = ("1", "1.1", "1.25", "1.5", "2", "3")
+NO_LAUNCH = "0s"
+LAUNCHES = (NO_LAUNCH, "100us", "1ms", "2ms", "5ms", "10ms", "20ms", "50ms", "100ms")
 LOCAL_PERIOD = 8
 
 _MOUNT = st.components.v2.component(
@@ -109,7 +114,7 @@ def show(text: Text) -> None:
         _show_wider(wider, text)
         st.header(text("step.assumptions"), anchor=False)
         st.markdown(page.assumptions)
-    show_exports(wider.exports, text)
+    show_exports(wider.exports, text, drawn(lambda: _drawn(choice, text)))
 
 
 def _show_numbers(page: Page, text: Text) -> None:
@@ -129,7 +134,7 @@ def _show_wider(wider: Wider, text: Text) -> None:
     st.markdown(wider.sweep)
     if wider.chart:
         with st.container(key="chart"):
-            st.vega_lite_chart(spec=wider.chart, width="stretch")
+            st.vega_lite_chart(spec=on_any_ground(wider.chart), width="stretch")
     st.header(text("step.comparison"), anchor=False)
     st.markdown(wider.comparison)
     if wider.skipped:
@@ -139,20 +144,32 @@ def _show_wider(wider: Wider, text: Text) -> None:
 
 def choose(controls: Controls, text: Text) -> StepChoice:
     """The controls; every choice is in the address."""
-    first = controls.menu("a", text("step.first"), NAMES, "ddp")
-    second = controls.menu("b", text("step.second"), NAMES, "dp")
+
+    def strategy(name: str) -> str:
+        return name_of(name, text)
+
+    first = controls.menu("a", text("step.first"), NAMES, "ddp", strategy)
+    second = controls.menu("b", text("step.second"), NAMES, "dp", strategy)
     model = controls.menu("model", text("step.model"), catalogue_names(), "resnet50")
     gpu = controls.menu("gpu", text("step.gpu"), gpu_names(), "V100 16GB")
     batch = controls.choice("batch", text("step.batch"), BATCHES, "64")
     gpus = controls.number("n", text("step.gpus"), 2, MAX_GPUS, 4)
     networks = (ONE_SWITCH, *presets())
     label, note = text("step.network"), text("step.network_help")
-    network = controls.menu("network", label, networks, ONE_SWITCH, note)
+    network = controls.menu(
+        *("network", label, networks, ONE_SWITCH),
+        lambda name: text("step.network_one") if name == ONE_SWITCH else name,
+        note,
+    )
     rate, latency = "25Gbit/s", "20us"
     if network == ONE_SWITCH:
         rate = controls.choice("rate", text("step.rate"), RATES, rate)
         latency = controls.choice("latency", text("step.latency"), LATENCIES, latency)
-    cap = controls.choice("cap", text("step.cap"), CAPS, DEFAULT_CAP)
+
+    def cap_words(cap: str) -> str:
+        return text("step.cap_default") if cap == DEFAULT_CAP else cap
+
+    cap = controls.choice("cap", text("step.cap"), CAPS, DEFAULT_CAP, cap_words)
     choice = StepChoice(model, gpu, int(batch), gpus, network, rate, latency, first, second)
     return replace(
         _choose_more(controls, choice, text), cap_mb=None if cap == DEFAULT_CAP else float(cap)
@@ -170,12 +187,17 @@ def _choose_more(controls: Controls, choice: StepChoice, text: Text) -> StepChoi
     )
     backend = controls.one_of("backend", text("step.backend"), ("nccl", "gloo"), "nccl")
     slower = controls.choice("slower", text("step.slower"), SLOWER, "1")
+    launch = NO_LAUNCH
+    if "dp" in (choice.first, choice.second):
+        label, note = text("step.launch"), text("step.launch_help")
+        launch = controls.menu("launch", label, LAUNCHES, NO_LAUNCH, note=note)
     return replace(
         choice,
         accumulate=accumulate,
         overlap_percent=overlap,
         backend=backend,
         slower=float(slower),
+        launch=launch,
     )
 
 
@@ -199,7 +221,7 @@ def possible(choice: StepChoice, controls: Controls, text: Text) -> StepChoice:
 def build(choice: StepChoice, language: str) -> Page:
     """Simulate the two strategies, and say what there is to say."""
     text = load_text(language)
-    results = [run_step(choice, name) for name in dict.fromkeys((choice.first, choice.second))]
+    results = runs_of(choice)
     lanes = [lane_of(result) for result in results]
     header = timeline_header(text)
     table = (part for result in results for part in timeline_rows(result, text))
@@ -219,6 +241,17 @@ def build(choice: StepChoice, language: str) -> Page:
     )
 
 
+def _drawn(choice: StepChoice, text: Text) -> Any:
+    from views.step.figure import step_figure
+
+    return step_figure(choice, runs_of(choice), text)
+
+
+def runs_of(choice: StepChoice) -> list[StepResult]:
+    """Those that are drawn: one where both strategies are the same."""
+    return [run_step(choice, name) for name in dict.fromkeys((choice.first, choice.second))]
+
+
 def _figure(html: str, label: str, text: Text) -> dict[str, str]:
     lang = HTML_LANGUAGES[text.language]
     return {"html": html, "label": label, "hint": text("step.hint"), "lang": lang}
@@ -230,11 +263,11 @@ def build_wider(choice: StepChoice, language: str) -> Wider:
     text = load_text(language)
     points = sweep(choice)
     compared = compare(choice, text)
-    drawn = [run_step(choice, name) for name in dict.fromkeys((choice.first, choice.second))]
+    shown = runs_of(choice)
     files = {
         "csv": csv_text(export_rows(choice, compared)),
-        "json": export_json(choice, drawn, compared, points),
-        "perfetto": traces_perfetto([result.run.trace() for result in drawn]),
+        "json": export_json(choice, shown, compared, points),
+        "perfetto": traces_perfetto([result.run.trace() for result in shown]),
     }
     name = f"step-{choice.model}-{choice.gpus}gpus"
     return Wider(

@@ -17,6 +17,7 @@ from views.snippet import traffic_snippet
 from views.tables import csv_text, markdown_table
 from views.text import Text, load_text
 from views.traffic import (
+    IN_PIECES,
     TrafficSetting,
     all_traffic,
     bars_html,
@@ -59,7 +60,8 @@ def show(text: Text) -> None:
     with st.container(key="part_numbers"):
         st.header(text("traffic.numbers"), anchor=False)
         st.markdown(page.table)
-        st.caption(text("traffic.note"))
+        names = {"whole": text.strategy("ps-dedicated"), "pieces": text.strategy(IN_PIECES)}
+        st.caption(text("traffic.note", **names))
     numbers = (parse_bytes(size), parse_rate(rate), parse_time(latency))
     figure = figure_file(TrafficSetting(gpus, *numbers, servers), text)
     show_exports(page.exports, text, figure)
@@ -80,7 +82,7 @@ def build(gpus: int, servers: int, size: str, rate: str, latency: str, language:
     commands += [
         f"python -m simcore simulate {traffic.name} {case} {flags}"
         for traffic in found
-        if (flags := _as_typed(traffic.schedule.flags))
+        if (flags := _as_typed(traffic.schedule.flags)) and traffic.name != IN_PIECES
     ]
     return Page(
         headline(found, setting, text),

@@ -10,12 +10,13 @@ import streamlit as st
 
 from app_pages.controls import Controls
 from app_pages.exports import Exports, Files, player_pictures, show_exports
-from app_pages.fork import asked_changes
+from app_pages.fork import asked_changes, keep_changes
 from app_pages.stage import player
 from simcore.trace import Trace
 from simcore.units import parse_bytes, parse_rate, parse_time
 from views.export import traces_csv, traces_json, traces_perfetto
 from views.fork import Fork, fork, fork_data
+from views.fork import headline as forked_headline
 from views.ghost import Ghost
 from views.player import PlayerLane, payload, poster_s
 from views.tables import markdown_table
@@ -54,6 +55,7 @@ class Page:
     headline: str
     player: dict[str, Any]
     notices: tuple[str, ...]
+    made: tuple[str, ...]
     table: str
     reasons: str
     exports: Exports
@@ -61,7 +63,7 @@ class Page:
 
 def show(text: Text) -> None:
     """The page."""
-    controls = Controls("whatif", text)
+    controls = Controls("whatif", text, ("t", "change"))
     st.title(text("whatif.question"), anchor=False)
     what = controls.said(
         "what",
@@ -74,6 +76,7 @@ def show(text: Text) -> None:
     changes = asked_changes(controls)
     page = build(base, scenario, lines, changes, text.language)
     controls.notices += page.notices
+    keep_changes(page.made)
     controls.show_notices()
     with st.container(key="headline"):
         st.markdown(page.headline)
@@ -109,12 +112,15 @@ def choose(what: str, controls: Controls, text: Text) -> tuple[Base, Scenario, t
         over = controls.choice("over", text("whatif.over"), OVER, "4")
         base = _base(nodes * per_node, controls, text)
         some = ("ring", "ring-scattered", "ps")
-        lines = controls.some_of("node_lines", text("whatif.lines"), NODE_LINES, some)
+        lines = controls.some_of(
+            "node_lines", text("whatif.lines"), NODE_LINES, some, text.strategy
+        )
         return base, Uplink(per_node, float(over)), lines
     gpus = controls.number("n", text("whatif.gpus"), 2, MAX_GPUS, 4)
     scenario = _scenario(what, gpus, controls, text)
     base = _base(gpus, controls, text)
-    lines = controls.some_of("lines", text("whatif.lines"), LINES, ("ps", "ring", "ps-sharded"))
+    some = ("ps", "ring", "ps-sharded")
+    lines = controls.some_of("lines", text("whatif.lines"), LINES, some, text.strategy)
     return base, scenario, lines
 
 
@@ -151,14 +157,16 @@ def build(
     forked = fork([pair.after for pair in pairs], changes, text)
     lanes = _lanes(pairs, forked, text)
     setting = repr((base, scenario, lines))
+    names = [text(f"strategy.{pair.name}.inline") for pair in pairs]
     data = fork_data(forked, setting, [lane.title for lane in lanes], text)
     fastest = min(forked.before, key=lambda run: run.trace.time_s)
     start_s = poster_s(fastest.trace)  # the same whatever the reader changes
     return Page(
-        headline(base, scenario, pairs, text),
+        forked_headline(forked, names, headline(base, scenario, pairs, text), text),
         payload(lanes, text, start_s, fork=data, view="compare"),
         forked.notices,
-        markdown_table(table_header(text), table_rows(pairs, text)),
+        forked.spelt,
+        markdown_table(table_header(text, forked), table_rows(pairs, forked, text)),
         reasons(base, scenario, pairs, text),
         _exports(base, scenario, pairs, forked),
     )
@@ -172,6 +180,7 @@ def _lanes(pairs: Sequence[Pair], forked: Fork, text: Text) -> list[PlayerLane]:
             schedule=pair.after.case.schedule,
             cluster=pair.after.case.cluster,
             trace=pair.after.trace,
+            slowdowns=pair.after.case.slowdowns,
             lower_bound_s=pair.after.lower_bound_s,
             hub=HUBS.get(pair.name),
             ghost=Ghost(pair.before.trace, text("whatif.before")),

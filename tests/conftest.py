@@ -5,7 +5,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.browser import address, browser, open_page
+# Helpers whose assertions say what they compared, as those of a test do.
+pytest.register_assert_rewrite("tests.browser", "tests.launched", "tests.long_run", "tests.offline")
+
+from tests.browser import address, browser, open_page  # noqa: E402
 
 __all__ = ["address", "browser", "open_page"]  # fixtures for all tests
 

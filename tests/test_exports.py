@@ -14,10 +14,11 @@ from app_pages.exports import KINDS
 from simcore.units import format_time
 from tests.browser import download
 from tests.support import PAGES
-from tests.test_address import PATHS, controls, ends, leave_clock, untouched
+from tests.test_address import PATHS, accepted, controls, leave_clock, untouched
 from tests.test_app import open_page, words
 from tests.test_browser import read
-from views.race import Setting, race
+from views.fork import fork
+from views.race import STRATEGIES, Setting, race
 from views.ring import RingSetting, ring_run
 from views.snippet import race_snippet, ring_snippet
 from views.text import load_text
@@ -54,24 +55,33 @@ def numbers_of(line: str) -> list[str]:
 def test_the_snippet_prints_what_the_page_shows(page, which):
     """As it opens, and with every control at either of its ends."""
     query = (
-        {} if which is None else {k: ends(w)[which] for k, w in controls(untouched(page)).items()}
+        {} if which is None else {k: accepted(page)[k][which] for k in controls(untouched(page))}
     )
     app = open_page(page, **query) if query else untouched(page)
     shown = words(app).replace("\u00a0", " ")
-    numbers = [number for line in printed(snippet(app)) for number in numbers_of(line)]
+    lines = [line.replace("\u00a0", " ") for line in printed(snippet(app))]
+    numbers = [number for line in lines for number in numbers_of(line)]
     assert numbers
     assert [number for number in numbers if number not in shown] == []
 
 
 @pytest.mark.parametrize(
-    "setting", [Setting(4, 8 * 2**20, 25e6), Setting(16, 65536, 5e10, 1e-3, frames=False)]
+    ("setting", "chosen"),
+    [
+        (Setting(4, 8 * 2**20, 25e6, frames=True), STRATEGIES),
+        (Setting(6, 65536, 5e10, 1e-3), ("hierarchical", "tree")),
+    ],
 )
-def test_the_races_snippet_prints_times_and_bytes(setting):
-    lines = printed(race_snippet(setting))
-    assert lines == [
-        f"{run.name}; {format_time(run.time_s)}; {run.trace.sent_bytes.tolist()}"
-        for run in race(setting)
-    ]
+def test_the_races_snippet_prints_times_and_bytes(setting, chosen):
+    runs, change = race(setting, chosen), "gpu1:0@0.1s..0.3s"
+    for changes in ((), (change,)):
+        after = [
+            run.trace for run in fork([r.simulation for r in runs], changes, load_text("en")).after
+        ]
+        assert printed(race_snippet(setting, chosen, changes)) == [
+            f"{run.name}; {format_time(trace.time_s)}; {trace.sent_bytes.tolist()}"
+            for run, trace in zip(runs, after, strict=True)
+        ]
 
 
 def test_the_rings_snippet_prints_transfers_sums_and_bytes():
@@ -91,13 +101,17 @@ def test_every_file_has_a_name_a_type_and_a_button():
         app = open_page(page)
         labels = [button.proto.label for button in app.get("download_button")]
         if page in ("step", "staleness"):
-            more = ["perfetto"]
+            more = ["perfetto", "figure", "png"]
         elif page == "measured":
             played = any('"lanes"' in c.proto.json for c in app.get("bidi_component"))
             player = ["perfetto", "svg", "gif", "html"] if played else []
             more = ["figure", "png", *player]
         else:
-            more = ["perfetto", "svg", "gif", "html"] if app.get("bidi_component") else ["figure"]
+            more = (
+                ["perfetto", "svg", "gif", "html"]
+                if app.get("bidi_component")
+                else ["figure", "png"]
+            )
         kinds = ["csv", "json", *more]
         assert labels == [load_text("en")(f"common.{kind}") for kind in kinds]
         assert set(kinds) <= set(KINDS)
@@ -130,3 +144,8 @@ def test_pictures_are_made_by_the_click_and_show_the_moment(open_page, page_name
     shown = read(other)
     assert shown["text"] == clock["text"]
     assert shown["bytes"] == clock["bytes"]
+
+
+def test_no_two_kinds_are_saved_under_one_name():
+    endings = [ending for ending, _ in KINDS.values()]
+    assert len(set(endings)) == len(endings)

@@ -31,11 +31,19 @@ from views.scaling.pieces import Pieces
 from views.scaling.rows import measured_points
 from views.scaling.winners import Winners, cells, rows
 from views.scaling.winners_regions import bands
+from views.staleness.chart import ages
+from views.staleness.figure import staleness_figure
+from views.staleness.modes import MODES, StalenessSetting, all_modes
+from views.step.chart import lane_of
+from views.step.figure import STYLES, step_figure
+from views.step.memory import parts_of
+from views.step.runs import StepChoice, run_step
+from views.step.words import fullest
 from views.text import LANGUAGES, load_text
 from views.traffic import TrafficSetting, all_traffic
 
 MIB = 2**20
-CURVES = Scaling("gpus", ("ring", "ps", "double-tree"), Setting(4, 8 * MIB, 25e6))
+CURVES = Scaling("gpus", ("ring", "ps", "double-tree"), Setting(4, 8 * MIB, 25e6, frames=True))
 MAP = Winners("size", "gpus", ("ring", "ps", "tree"), Setting(8, 0, 3.125e9, 20e-6))
 PIECES = Pieces(Setting(8, 8 * MIB, 3.125e9, 20e-6))
 TRAFFIC = TrafficSetting(4, 8 * MIB, 25e6, servers=2)
@@ -60,6 +68,14 @@ DRAWN = {
     ),
     "map": lambda axes, text: winner_map(MAP, axes, text),
     "pieces": lambda axes, text: pieces_curve(PIECES, axes, text),
+}
+CHOICE = StepChoice("resnet18", "V100 16GB", 64, 4)
+TRAINING = StalenessSetting(MODES, 3, 2, 2.0, 0.1, 0.1, 2**20, 3.125e9, "least-squares", 1.0, "lr")
+WHOLE = {
+    "step": lambda text: step_figure(
+        CHOICE, [run_step(CHOICE, "ddp"), run_step(CHOICE, "dp")], text
+    ),
+    "staleness": lambda text: staleness_figure(all_modes(TRAINING), text),
 }
 
 
@@ -150,7 +166,7 @@ def test_the_gantt_s_bars_are_the_trace_s_spans():
 def test_volumes_are_the_trace_s_bytes():
     traces = [run(), run("ps")]
     axes = axes_of(volumes, traces)
-    heights = [round(bar.get_height() * 1e6) for bar in axes.patches]
+    heights = [round(bar.get_height() * 2**10) for bar in axes.patches]
     assert heights == [*traces[0].sent_bytes.tolist(), *traces[1].sent_bytes.tolist()]
 
 
@@ -163,7 +179,7 @@ def test_the_heat_map_holds_each_pair_s_bytes(name):
     assert pair_bytes(trace).tolist() == counted.tolist()
     axes = axes_of(heat_map, trace)
     (image,) = axes.images
-    assert np.asarray(image.get_array()) * 1e3 == pytest.approx(counted)  # kB
+    assert np.asarray(image.get_array()) * 2**10 == pytest.approx(counted)
     assert len(axes.texts) == np.count_nonzero(counted)
 
 
@@ -219,6 +235,72 @@ def test_the_pieces_are_the_formula_s():
     assert PIECES.best in by_label[text("pieces.total")].get_xdata()
 
 
+@pytest.mark.parametrize("what", WHOLE)
+def test_whole_figures_are_written_in_chinese_or_else_in_english(what, monkeypatch):
+    needs_chinese_font()
+    drawn = [WHOLE[what](load_text(language)) for language in LANGUAGES]
+    for figure in drawn:
+        png(figure)  # a letter without a picture is a warning, which fails
+    assert any("\u4e00" <= letter <= "\u9fff" for letter in words_of(drawn[1]))
+    assert not any("\u4e00" <= letter <= "\u9fff" for letter in words_of(drawn[0]))
+    monkeypatch.setattr(figure_words, "chinese_family", lambda: None)
+    fallback = WHOLE[what](load_text("zh"))
+    png(fallback)
+    assert words_of(fallback) == words_of(drawn[0])
+
+
+def test_the_step_s_bars_are_its_rows_and_its_memory():
+    results = [run_step(CHOICE, "ddp"), run_step(CHOICE, "dp")]
+    *timelines, memory = step_figure(CHOICE, results).axes
+    for result, axes in zip(results, timelines, strict=True):
+        lane = lane_of(result)
+        rows = [row for gpu in lane.gpus for row in gpu.rows]
+        assert len(axes.get_yticks()) == len(rows)
+        for at, row in enumerate(rows):
+            bars = [b for b in axes.patches if round(b.get_y() + b.get_height() / 2) == at]
+            drawn = [(to_hex(b.get_facecolor()), b.get_x(), b.get_width()) for b in bars]
+            for kind in {bar.kind for bar in row.bars}:
+                colour = STYLES[kind][0]
+                shown_ms = sum(width for face, _, width in drawn if face == colour)
+                kinds = [k for k in STYLES if STYLES[k][0] == colour]
+                wanted_s = sum(bar.duration_s for bar in row.bars if bar.kind in kinds)
+                assert shown_ms == pytest.approx(1e3 * wanted_s, rel=0.01)
+    held = [nbytes for r in results for nbytes in parts_of(fullest(r)[1]).values() if nbytes]
+    assert [round(bar.get_width()) for bar in memory.patches] == held
+
+
+def test_the_step_s_colours_are_those_of_its_style_sheet():
+    sheet = (Path(__file__).parent.parent / "views/step/step.css").read_text(encoding="utf-8")
+    light = sheet.split('data-scheme="dark"')[0] + sheet.split("/* Memory */")[1]
+    for kind, (face, lines, hatch) in STYLES.items():
+        if kind in ("held", "wait", "served"):  # the page's own ground and quiet ink
+            continue
+        names = {"activations": "hidden", "data": "copy"}
+        found = re.findall(rf"--{names.get(kind, kind)}(?:-line)?: (#\w+)", light)
+        found += re.findall(rf"\.{kind} \{{ (?:fill|stroke): (#\w+)", light)
+        assert face in found, kind
+        assert lines in (*found, face) or kind == "activations", kind
+        assert hatch or lines == face
+
+
+def test_the_losses_are_the_curves_and_the_bars_their_ages():
+    found = all_modes(TRAINING)
+    by_time, by_gradients, *histograms = staleness_figure(found).axes
+    for axes, name in ((by_time, "time_s"), (by_gradients, "gradients")):
+        lines = {line.get_label(): line for line in axes.lines}
+        for mode in found:
+            line = lines[mode.title(load_text("en"))]
+            assert line.get_xdata().tolist() == getattr(mode.curve, name).tolist()
+            kept = np.isfinite(mode.curve.loss)
+            assert line.get_ydata()[kept].tolist() == mode.curve.loss[kept].tolist()
+            mark = lines.get(f"_{mode.name}")
+            assert (mark is None) == (mode.reached_s is None)
+            if mark is not None and name == "time_s":
+                assert mark.get_xdata().tolist() == [mode.reached_s]
+    for axes, shares in zip(histograms, ages(found)[2], strict=True):
+        assert [bar.get_height() for bar in axes.patches] == shares.tolist()
+
+
 def test_ports_are_traffic_s_bytes_and_the_busiest_is_marked():
     found = all_traffic(TRAFFIC)
     figure = all_ports(found)
@@ -226,7 +308,7 @@ def test_ports_are_traffic_s_bytes_and_the_busiest_is_marked():
     assert len(panels) == len(found)
     for traffic, axes in zip(found, panels, strict=True):
         n = traffic.trace.n
-        widths = [round(bar.get_width() * 1e6) for bar in axes.patches]
+        widths = [round(bar.get_width() * 2**20) for bar in axes.patches]
         assert widths[:n] == (-traffic.trace.received_bytes).tolist()
         assert widths[n:] == traffic.trace.sent_bytes.tolist()
         hot = [to_hex(bar.get_facecolor()) == "#d55e00" for bar in axes.patches]
@@ -240,10 +322,11 @@ def test_ports_are_traffic_s_bytes_and_the_busiest_is_marked():
 )
 def test_the_page_s_file_is_an_svg_and_always_the_same(what, language):
     text = load_text(language)
-    (made,) = figure_file(what, text).values()
-    picture = made()
+    files = figure_file(what, text)
+    picture = files["figure"]()
+    assert files["png"]()[:4] == b"\x89PNG"
     assert ElementTree.fromstring(picture).tag.endswith("svg")
-    assert picture == draw(what, text)
+    assert picture == svg(draw(what, text))
     loads = re.findall(r'(?:href|src)="(?!#)[^"]*"|url\((?!#)[^)]*\)', picture)
     assert loads == [], "the file must not ask for anything from outside"
 

@@ -125,13 +125,13 @@ def test_a_run_is_shown_like_an_upload_and_leaves_nothing(fake):
     app.run()
     assert not app.exception
     assert RUNS.run is None
-    assert "+23.0 %" in words(app)
-    assert "Over 1 collectives" in words(app)
+    assert "+23.0\u00a0%" in words(app)
+    assert "Collectives replayed (1)" in words(app)
     assert not run.folder.exists()
     app.toggle(key="measured_own_switch").set_value(False).run()
     assert headline(shipped(set_names()[0]), EN) in words(app)
     app.toggle(key="measured_own_switch").set_value(True).run()
-    assert "Over 1 collectives" in words(app)
+    assert "Collectives replayed (1)" in words(app)
 
 
 def test_a_stopped_run_keeps_what_it_had(fake):
@@ -151,7 +151,7 @@ def test_a_stopped_run_keeps_what_it_had(fake):
     app.run()
     (warning,) = app.warning
     assert warning.value.startswith("It ended early")
-    assert "+23.0 %" in words(app)
+    assert "+23.0\u00a0%" in words(app)
     assert gone(processes)
     assert not run.folder.exists()
 

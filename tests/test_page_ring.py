@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app_pages.ring import LATENCIES, MAX_GPUS, MAX_NUMBERS, RATES
-from simcore import reference
+from app_pages.ring import LATENCIES, MAX_GPUS, MAX_NUMBERS, RATES, usual_numbers
+from simcore import parse_slow_link, reference
 from simcore.__main__ import main
 from simcore.explain import idle_s
 from simcore.schedule import chunk_bounds
 from simcore.trace import Trace
-from simcore.units import parse_rate, parse_time
+from simcore.units import format_time, parse_rate, parse_time
 from tests.support import require
 from tests.test_app import open_page, player_data, words
 from tests.test_player import placeholders
@@ -279,3 +280,67 @@ def test_a_chunk_arrives_on_every_gpu_but_one_in_each_half(in_node):
         n = run.schedule.n
         sent = min(n, run.setting.numbers)
         assert sum(map(sum, got["arrivals"])) == 2 * (n - 1) * sent
+
+
+CHANGES = ["gpu2:0@0.5us..2us", "0->1:0.1@1us..3us"]
+
+
+@pytest.fixture(scope="module")
+def forked():
+    return open_page("ring", change=CHANGES)
+
+
+def test_what_is_changed_on_the_way_is_the_engines(forked):
+    setting = RingSetting(4, 8, 12.5e6)
+    before = ring_run(setting).simulation
+    after = before.fork(5e-7, [parse_slow_link(change) for change in CHANGES])
+    data = player_data(forked)
+    (lane,) = data["lanes"]
+    assert lane["time_s"] == after.trace.time_s > before.trace.time_s
+    assert lane["ghost"]["time_s"] == before.trace.time_s
+    assert [change["spelt"] for change in data["fork"]["changes"]] == CHANGES
+    assert data["poster_s"] == player_data(open_page("ring"))["poster_s"]
+    final = setting.inputs().sum(axis=0)
+    held = dict(zip(unpacked(lane["transfers"]["chunk"]), lane["cells"]["values"], strict=True))
+    assert [number for chunk in range(4) for number in held[chunk]] == final.tolist()
+
+
+def test_the_command_and_the_program_reproduce_the_changes(forked, capsys):
+    command, snippet = (code.value for code in forked.code)
+    time_s = player_data(forked)["lanes"][0]["time_s"]
+    assert main([*shlex.split(command.removeprefix("python -m simcore ")), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["time_s"] == pytest.approx(time_s)
+    exec(compile(snippet, "snippet", "exec"), {})
+    assert f"changed; {format_time(time_s)}" in capsys.readouterr().out
+
+
+def test_a_change_that_cannot_be_is_told_of():
+    app = open_page("ring", change=["gpu9:0@1us..2us"])
+    assert not app.exception
+    (notice,) = app.info
+    assert "gpu9" in notice.value
+
+
+def test_as_many_numbers_as_fill_all_chunks_unless_somebody_chose():
+    """The number of numbers follows the GPUs; what was chosen, or stands in the address, stays."""
+    app = open_page("ring", n="16")
+    assert app.slider(key="numbers").value == 16
+    app.slider(key="n").set_value(5).run()
+    assert app.slider(key="numbers").value == 10
+    assert "numbers" not in app.query_params
+    app.slider(key="numbers").set_value(7).run()
+    app.slider(key="n").set_value(16).run()
+    assert app.slider(key="numbers").value == 7
+    assert open_page("ring", n="16", numbers="8").slider(key="numbers").value == 8
+    for gpus in range(2, 17):
+        assert usual_numbers(gpus) % gpus == 0
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_does_not_divide_are_the_numbers_and_all_of_a_buffer_is_not_one_times(language):
+    text = load_text(language)
+    said = headline(ring_run(RingSetting(16, 8, 12.5e6)), text)
+    assert "8" in said
+    assert "32 B" not in said
+    twice = headline(ring_run(RingSetting(2, 8, 12.5e6)), text)
+    assert text("ring.sends_once", sent="32 B", time="2.56 µs") in twice

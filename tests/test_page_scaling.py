@@ -34,7 +34,7 @@ LINES = LINES_OF["flat"]
 DEFAULT_LINES = DEFAULTS["flat"]
 MIB = 2**20
 BASE = Setting(8, 8 * MIB, parse_rate("25Gbit/s"), 20e-6)
-SHIPPED = Setting(4, 8 * MIB, parse_rate("200Mbit/s"))
+SHIPPED = Setting(4, 8 * MIB, parse_rate("200Mbit/s"), frames=True)
 
 
 def spec_of(app) -> dict:
@@ -204,7 +204,7 @@ def test_measured_points_lie_on_their_lines_and_nowhere_else():
 
 
 def test_measured_runs_stand_in_the_table_and_the_chart():
-    app = open_page("scaling", axis="gpus", rate="200Mbit/s", latency="0us")
+    app = open_page("scaling", axis="gpus", rate="200Mbit/s", latency="0us", frames="true")
     assert not app.exception
     (row,) = [line for line in words(app).splitlines() if line.startswith("| 4 |")]
     assert row.count("◆") == 3
@@ -224,7 +224,8 @@ def test_measured_runs_stand_in_the_table_and_the_chart():
 def spec_of_values(app):
     """The rows of each layer, as the page built them."""
     page = build(
-        Scaling("gpus", DEFAULT_LINES, replace(BASE, bytes_per_s=25e6, latency_s=0.0)), "en"
+        Scaling("gpus", DEFAULT_LINES, replace(BASE, bytes_per_s=25e6, latency_s=0.0, frames=True)),
+        "en",
     )
     assert len(page.chart["layer"]) == len(spec_of(app)["layer"])
     return [layer["data"]["values"] for layer in page.chart["layer"]]
@@ -239,7 +240,7 @@ def test_a_bad_value_falls_back_with_a_notice(bad):
     assert not app.exception
     ((key, value),) = bad.items()
     assert app.info[0].value.startswith(f"In the address, `{key}={value}` is not")
-    assert "the central server up to 29.24 KiB" in words(app)
+    assert "the central server up to 30.58 KiB" in words(app)
 
 
 def test_no_line_chosen_shows_the_default_with_a_notice():
@@ -247,7 +248,7 @@ def test_no_line_chosen_shows_the_default_with_a_notice():
     app.pills(key="lines").set_value([]).run()
     assert not app.exception
     assert "nothing is chosen" in app.info[0].value
-    assert "the central server up to 29.24 KiB" in words(app)
+    assert "the central server up to 30.58 KiB" in words(app)
     app.pills(key="lines").set_value(["ring"]).run()
     assert "only the ring is shown" in words(app)
 

@@ -67,7 +67,7 @@ def test_the_untouched_page_says_what_the_runs_did(language):
     for row in table_rows(found, text):
         assert f"| {' | '.join(row)} |" in words(app)
     assert len(specs(app)) == 2 + len(MODES)
-    assert len(app.get("download_button")) == 3
+    assert len(app.get("download_button")) == 5
 
 
 def test_the_page_stands_in_the_apps_list():
@@ -205,7 +205,7 @@ def test_every_phrase_of_the_page_is_used():
         (ROOT / file).read_text(encoding="utf-8")
         for file in (
             *("app.py", "app_pages/staleness.py", "views/staleness/modes.py"),
-            *(f"views/staleness_{part}.py" for part in ("chart", "lanes", "numbers")),
+            *(f"views/staleness/{part}.py" for part in ("chart", "lanes", "numbers", "figure")),
         )
     )
     patterns = {

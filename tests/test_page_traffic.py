@@ -18,7 +18,15 @@ from simcore.units import parse_bytes, parse_rate, parse_time
 from tests.test_app import open_page, words
 from views.comparison import binary_bytes
 from views.text import LANGUAGES, load_text
-from views.traffic import TrafficSetting, all_traffic, bars_html, headline
+from views.traffic import (
+    IN_PIECES,
+    SERVER_PIECES,
+    TrafficSetting,
+    all_traffic,
+    bars_html,
+    headline,
+    optimum_s,
+)
 
 MIB = 2**20
 CELL = re.compile(r'<td class="(in|out)( hot)?">.*?width:([\d.]+)%.*?<b>(.*?)</b></td>')
@@ -28,7 +36,7 @@ def by_name(setting: TrafficSetting):
     return {traffic.name: traffic for traffic in all_traffic(setting)}
 
 
-@pytest.mark.parametrize("n", range(2, MAX_GPUS + 1))
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 11, MAX_GPUS])
 def test_totals_and_balance_are_as_the_sentence_says(n):
     for servers in (1, n, MAX_GPUS):
         for size in (65536, 25 * MIB):  # of which many n do not divide the elements
@@ -53,6 +61,8 @@ def test_every_ranks_bytes_are_what_the_algorithm_states():
     for n in (2, 3, 7, 16):
         for traffic in all_traffic(TrafficSetting(n, 25 * MIB, 25e6, 1e-5, servers=3)):
             schedule = traffic.schedule
+            if traffic.name == IN_PIECES:
+                continue  # a training step's communication: held to the whole one's below
             stated = find_algorithm(traffic.name).stated_bytes
             sizes = chunk_sizes(25 * MIB // 4, schedule.chunks) * 4
             sent, received = stated(schedule.n, sizes, **schedule.flags)
@@ -63,14 +73,35 @@ def test_every_ranks_bytes_are_what_the_algorithm_states():
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        (TrafficSetting(4, 8 * MIB, 25e6, servers=4), "more than the ring's 503.3 ms"),
-        (TrafficSetting(8, 65536, 12.5e9, 1e-3, servers=8), "less than the ring's 14.01 ms"),
-        (TrafficSetting(2, 65536, 50e9, 1e-3, servers=2), "as long as the ring"),
-        (TrafficSetting(4, 8 * MIB, 25e6, servers=1), "1 extra server moves 64 MiB"),
+        (
+            TrafficSetting(4, 8 * MIB, 25e6, servers=4),
+            "64 MiB, 2n times the buffer, and are still faster than the ring's 503.3 ms: 356.5 ms",
+        ),
+        (TrafficSetting(8, 65536, 12.5e9, 1e-3, 8), "still faster than the ring's 14.01 ms: 17.01"),
+        (
+            TrafficSetting(2, 65536, 50e9, 1e-3, servers=2),
+            "are not faster than the ring's 2.001 ms",
+        ),
+        (TrafficSetting(4, 8 * MIB, 25e6, servers=1), "1 extra server moves more, 64 MiB"),
+        (TrafficSetting(4, 8 * MIB, 25e6, servers=4), "BytePS's optimum, the best that these GPUs"),
     ],
 )
 def test_extra_servers_are_compared_as_they_are(setting, says):
     assert says in headline(all_traffic(setting), setting, load_text("en"))
+
+
+@pytest.mark.parametrize(("n", "servers"), [(2, 2), (4, 4), (16, 16), (4, 16)])
+def test_in_pieces_extra_servers_come_near_the_optimum_and_beat_the_ring(n, servers):
+    """As many servers as GPUs: S/B and one piece more, for the bytes of the whole exchange."""
+    setting = TrafficSetting(n, 8 * MIB, 25e6, servers=servers)
+    found = by_name(setting)
+    pieces, whole, ring = (found[name] for name in (IN_PIECES, "ps-dedicated", "ring"))
+    least_s = optimum_s(setting)
+    assert least_s == pytest.approx(8 * MIB / 25e6)
+    assert pieces.trace.time_s == pytest.approx(least_s * (1 + 1 / SERVER_PIECES), rel=1e-4)
+    assert pieces.trace.sent_bytes.sum() == whole.trace.sent_bytes.sum()
+    assert (pieces.trace.time_s < ring.trace.time_s) == (n > 2)
+    assert pieces.total_bytes > ring.total_bytes
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -110,7 +141,7 @@ def test_the_page_shows_the_engines_numbers(language, n, servers, size, rate, la
 
 def hot_names(n: int, servers: int) -> set[str]:
     if n == 2:
-        return {"ps-dedicated"}  # one server, two buffers
+        return {"ps-dedicated", IN_PIECES}  # one server, two buffers
     if n == 4:
         return {"ps", "dp"}  # a tree's and a double tree's busiest are half of the ports
     return {"ps", "dp", "tree"}
@@ -144,7 +175,7 @@ def test_files_and_commands_reproduce_the_page(capsys):
                 assert run["time_s"] == pytest.approx(wanted.trace.time_s)
                 assert run["sent_bytes"] == wanted.trace.sent_bytes.tolist()
                 reproduced.add(run["algorithm"])
-    assert reproduced == set(found)
+    assert reproduced == set(found) - {IN_PIECES}  # which has no command of its own
 
 
 def test_controls_are_in_both_languages():
@@ -154,4 +185,7 @@ def test_controls_are_in_both_languages():
         assert app.slider(key="servers").label == text("traffic.servers")
         app.slider(key="servers").set_value(1).run()
         assert not app.exception
-        assert text("traffic.extra_one", extra="64 MiB", time="2.684 s") in words(app)
+        found = all_traffic(TrafficSetting(4, 8 * MIB, 25e6, servers=1))
+        setting = TrafficSetting(4, 8 * MIB, 25e6, servers=1)
+        assert headline(found, setting, text) in words(app)
+        assert f"| {text.strategy(IN_PIECES)}" in words(app)

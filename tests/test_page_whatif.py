@@ -338,7 +338,7 @@ def test_reasons_of_an_uplink():
         run = pair.after
         uplinks = [i for i, name in enumerate(run.network.names) if name.startswith("node")]
         most = run.link_bytes[uplinks].max()
-        assert float(re.search(r"([\d.]+) times the buffer", reason)[1]) == pytest.approx(
+        assert float(re.search(r"([\d.]+)× the buffer", reason)[1]) == pytest.approx(
             most / base.size_bytes, rel=0.01
         )
         kinds.add("no longer" in reason)
@@ -367,7 +367,7 @@ def test_reasons_of_fan_in():
         if reason.startswith("No port"):
             one_by_one += 1
             continue
-        times, before_times = map(float, re.findall(r"([\d.]+) times", reason.replace(",", "")))
+        times, before_times = map(float, re.findall(r"([\d.]+)×", reason.replace(",", "")))
         for run, shown in ((pair.before, before_times), (pair.after, times)):
             link = int(run.link_busy.argmax())
             assert shown == pytest.approx(run.link_bytes[link] / base.size_bytes, rel=0.01)

@@ -18,7 +18,7 @@ from tests.test_validation import cell, validation
 from views.report.__main__ import main
 from views.report.blocks import markdown
 from views.report.contents import report
-from views.report.worst import anatomy
+from views.report.worst import anatomy, explained
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CLUSTER = {"bandwidth": "200Mbit/s", "latency": "1ms"}
@@ -127,6 +127,16 @@ def test_causes_are_named_only_where_their_condition_holds():
     assert not found["ring"].two_way
     assert found["ring"].message_bytes == (2**18, 2**18)
     assert found["ps"].seconds["latency"] == pytest.approx(2e-3)
+
+
+def test_what_several_machines_share_is_not_one_machine():
+    slow = replace(cell("ring", network=None), simulated_s=0.5)
+    for machines, says, not_says in ((1, "loopback", "switches"), (2, "switches", "loopback")):
+        record = {"backend": "gloo", "environment": {"machine": {"machines": machines}}}
+        text = " ".join(explained(slow, CLUSTER, record, cores=2))
+        assert says in text
+        assert not_says not in text
+        assert ("processes share 2 cores" in text) == (machines == 1)
 
 
 def test_the_page_stands_alone_and_escapes(folder):

@@ -1,5 +1,8 @@
 """Text to SI numbers and back."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,3 +152,10 @@ def test_sizes_are_printed_in_the_shorter_base(nbytes, text):
 )
 def test_times_are_printed_in_the_unit_that_reads_best(seconds, text):
     assert format_time(seconds) == text
+
+
+def test_formats_at_their_borders():
+    """The table that the player is held against, too, in player_core.test.mjs."""
+    table = json.loads((Path(__file__).parent / "golden" / "formats.json").read_text("utf-8"))
+    assert [format_time(seconds) for seconds, _ in table["times"]] == [w for _, w in table["times"]]
+    assert [format_rate(rate) for rate, _ in table["rates"]] == [w for _, w in table["rates"]]

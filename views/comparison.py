@@ -101,10 +101,18 @@ def binary_bytes(nbytes: float) -> str:
     >>> binary_bytes(12_582_912), binary_bytes(11_184_812)
     ('12 MiB', '10.67 MiB')
     """
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.4g} {unit}"
-    return f"{nbytes:.0f} B"
+    unit, factor = binary_unit(nbytes)
+    return f"{nbytes / factor:.4g} {unit}" if factor > 1 else f"{nbytes:.0f} B"
+
+
+def binary_unit(nbytes: float) -> tuple[str, int]:
+    """The largest unit that is not larger, and its bytes.
+
+    >>> binary_unit(25_165_824), binary_unit(1000)
+    (('MiB', 1048576), ('B', 1))
+    """
+    units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+    return next(((unit, factor) for unit, factor in units if nbytes >= factor), ("B", 1))
 
 
 def measured_rows(found: Sequence[Measured], text: Text) -> list[list[str]]:
@@ -122,12 +130,14 @@ def measured_rows(found: Sequence[Measured], text: Text) -> list[list[str]]:
         row("race.row_measured_at", either, lambda r: configuration(r, text)),
         row("race.row_simulated_there", either, lambda r: _simulated(r, text)),
         row("race.row_replayed", replays, lambda r: _time(r, text)),
-        row("race.row_error", replays, lambda r: _error(r, text)),
+        row("race.row_error", replays, lambda r: _error(r, r, text)),
         row("race.row_counted", replays, lambda r: _counted(r, text)),
     ]
     for name in dict.fromkeys(r.name for r in vendors if r):
         rows.append([text("race.row_vendor", name=name), *(_vendor(m, text) for m in found)])
-        rows.append(row("race.row_vendor_error", vendors, lambda r: _error(r, text)))
+    errors = [_vendor_error(m, text) for m in found]
+    if any(error != none for error in errors):
+        rows.append([text("race.row_vendor_error"), *errors])
     return rows
 
 
@@ -154,11 +164,29 @@ def _simulated(record: Record, text: Text) -> str:
     return format_time(record.simulated["time_s"]) if record.simulated else text("race.none")
 
 
-def _error(record: Record, text: Text) -> str:
-    if not record.simulated:
+def _vendor_error(found: Measured, text: Text) -> str:
+    """Where its record holds no simulation: that of our own schedule, for the same configuration.
+
+    What the vendor's library does inside, nobody simulates.
+    """
+    vendor, replayed = found.vendor, found.replayed
+    if vendor is None:
         return text("race.none")
-    error = (record.simulated["time_s"] - record.median_s) / record.median_s
-    return text("race.percent", value=f"{100 * error:+.1f}".replace("-", "−"))
+    if vendor.simulated or replayed is None:
+        return _error(vendor, vendor, text)
+    same = configuration(vendor, text) == configuration(replayed, text)
+    return _error(replayed, vendor, text) if same else text("race.none")
+
+
+def _error(simulated: Record, measured_in: Record, text: Text) -> str:
+    """The one's simulated time against the other's measured one."""
+    if not simulated.simulated:
+        return text("race.none")
+    measured_s = measured_in.median_s
+    error = (simulated.simulated["time_s"] - measured_s) / measured_s
+    shown = round(100 * error, 1)
+    value = f"{shown:+.1f}".replace("-", "−") if shown else "0.0"
+    return text("common.percent", value=value)
 
 
 def _counted(record: Record, text: Text) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from simcore.schedule import IntArray
 from simcore.trace import Lane, Trace
 from simcore.units import format_time
-from views.comparison import binary_bytes
+from views.comparison import binary_bytes, binary_unit
 from views.figure_words import lettering
 from views.text import Text, load_text
 from views.traffic import Traffic, title
@@ -78,16 +78,17 @@ def volumes(traces: Sequence[Trace], axes: Axes, text: Text = ENGLISH) -> None:
     >>> runs = [simulate(build_schedule(a, 3), uniform(3, 1e6), 3000) for a in ("ps", "ring")]
     >>> volumes([run.trace for run in runs], axes)
     >>> [round(float(bar.get_height()), 3) for bar in axes.patches]
-    [0.024, 0.012, 0.012, 0.016, 0.016, 0.016]
+    [23.438, 11.719, 11.719, 15.625, 15.625, 15.625]
     """
     colours, hatches = (BUSIEST, "#E69F00", ADDED, KEPT), ("", "////", "....", "xx")
     width = 0.8 / len(traces)
+    unit, factor = binary_unit(max(int(trace.sent_bytes.max()) for trace in traces))
     with lettering(axes, text) as words:
         for number, trace in enumerate(traces):
             place = np.arange(trace.n) + (number - (len(traces) - 1) / 2) * width
             axes.bar(
                 place,
-                trace.sent_bytes / 1e6,
+                trace.sent_bytes / factor,
                 width,
                 color=colours[number % len(colours)],
                 hatch=hatches[number % len(hatches)],
@@ -95,7 +96,7 @@ def volumes(traces: Sequence[Trace], axes: Axes, text: Text = ENGLISH) -> None:
                 label=f"{_name(trace, words)} ({_source(trace, words)})",
             )
         axes.set_xticks(range(traces[0].n), _gpus(traces[0].n, words))
-        axes.set_ylabel(words("figure.sent_mb"))
+        axes.set_ylabel(words("figure.sent", unit=unit))
         axes.legend()
 
 
@@ -116,7 +117,7 @@ def pair_bytes(trace: Trace) -> IntArray:
 def heat_map(trace: Trace, axes: Axes, text: Text = ENGLISH) -> None:
     """Bytes from each GPU (down) to each other one (across), with numbers where they fit."""
     found = pair_bytes(trace)
-    unit, factor = ("MB", 1e6) if found.max() >= 1e5 else ("kB", 1e3)
+    unit, factor = binary_unit(int(found.max()))
     shown = found / factor
     image = axes.imshow(shown, cmap="Blues", vmin=0)
     assert isinstance(axes.figure, Figure)
@@ -136,16 +137,20 @@ def heat_map(trace: Trace, axes: Axes, text: Text = ENGLISH) -> None:
         axes.set_title(words("figure.heat", name=_name(trace, words), total=total))
 
 
-def ports(traffic: Traffic, axes: Axes, text: Text = ENGLISH) -> None:
-    """What each port receives (to the left, hatched) and sends (to the right); orange: most."""
+def ports(traffic: Traffic, most: int, axes: Axes, text: Text = ENGLISH) -> None:
+    """What each port receives (to the left, hatched) and sends (to the right); orange: busiest.
+
+    Panels that share ``most``, the largest number of bytes, share a unit and a scale.
+    """
     trace, workers = traffic.trace, traffic.schedule.workers
     both = np.sort(np.concatenate([trace.received_bytes, trace.sent_bytes]))
     usual = both[len(both) // 2]
+    unit, factor = binary_unit(most)
     for way, sign in ((trace.received_bytes, -1), (trace.sent_bytes, 1)):
         busiest = (way > 0.999 * traffic.busiest_bytes) & (way > 1.02 * usual)
         axes.barh(
             np.arange(trace.n),
-            sign * way / 1e6,
+            sign * way / factor,
             color=[BUSIEST if hot else ADDED for hot in busiest],
             alpha=0.6 if sign < 0 else 1.0,
             hatch="////" if sign < 0 else "",
@@ -162,21 +167,21 @@ def ports(traffic: Traffic, axes: Axes, text: Text = ENGLISH) -> None:
         axes.invert_yaxis()
         axes.axvline(0, color="black", linewidth=0.8)
         axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-        axes.set_xlabel(f"← {words('traffic.in')}, MB · {words('traffic.out')}, MB →")
+        axes.set_xlabel(f"← {words('traffic.in')}, {unit} · {words('traffic.out')}, {unit} →")
         axes.set_title(title(traffic, words), fontsize=10)
+        axes.set_xlim(-1.05 * most / factor, 1.05 * most / factor)
 
 
 def all_ports(found: Sequence[Traffic], text: Text = ENGLISH) -> Figure:
     """A panel for every algorithm of *Traffic*, on one scale."""
     columns = 3
     rows = -(-len(found) // columns)
-    most = max(traffic.trace.n for traffic in found)
-    figure = Figure(figsize=(12, rows * (1.4 + 0.16 * most)), layout="constrained")
+    ranks = max(traffic.trace.n for traffic in found)
+    figure = Figure(figsize=(12, rows * (1.4 + 0.16 * ranks)), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    limit = 1.05 * max(traffic.busiest_bytes for traffic in found) / 1e6
+    most = max(traffic.busiest_bytes for traffic in found)
     for traffic, axes in zip(found, panels, strict=False):
-        ports(traffic, axes, text)
-        axes.set_xlim(-limit, limit)
+        ports(traffic, most, axes, text)
     for axes in panels[len(found) :]:
         axes.set_visible(False)
     return figure

@@ -20,6 +20,19 @@ COLOURS = {
     "pairwise": "#A0622D",
     "hierarchical": "#B04CC9",
 }
+# What takes a colour's place on a dark ground: the ring's is that of the player there.
+ON_DARK = {
+    "#0072B2": "#56B4E9",
+    "#D55E00": "#FF7A1A",
+    "#009E73": "#2FC295",
+    "#CC79A7": "#E39CC6",
+    "#E69F00": "#F2C230",
+    "#56B4E9": "#CDEBFF",
+    "#8F6BD1": "#A98BEF",
+    "#8A8F00": "#A3A800",
+    "#A0622D": "#B9834F",
+    "#B04CC9": "#D560EC",
+}
 DASHES = {
     "ring": [1, 0],
     "ps": [6, 3],
@@ -90,8 +103,10 @@ def _sample(colour: str, dash: Sequence[int], shape: str, name: str) -> str:
     dashes = "" if dash[1] == 0 else f' stroke-dasharray="{" ".join(map(str, dash))}"'
     picture = (
         '<svg xmlns="http://www.w3.org/2000/svg" width="34" height="14" viewBox="0 0 34 14">'
-        f'<path d="M 0 7 H 34" stroke="{colour}" stroke-width="2"{dashes}/>'
-        f'<path d="{_PATHS[shape]}" fill="{colour}"/></svg>'
+        f'<path d="M 0 7 H 34" stroke="black" stroke-width="2"{dashes}/>'
+        f'<path d="{_PATHS[shape]}"/></svg>'
     )
     source = f"data:image/svg+xml,{quote(picture)}"  # a page's own SVG would not be let through
-    return f'<span><img alt="" src="{source}"> {escape(name)}</span>'
+    ink = f"light-dark({colour},{ON_DARK.get(colour, colour)})"
+    style = f"background:{ink};mask:url({source})"
+    return f'<span><i style="{style}"></i> {escape(name)}</span>'

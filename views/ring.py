@@ -99,13 +99,15 @@ without extra servers.
         "steps": run.schedule.n_steps,
         "half": setting.gpus - 1,
         "size": f"{setting.size_bytes} B",
+        "numbers": setting.numbers,
         "time": format_time(run.time_s),
         "bound": format_time(run.simulation.lower_bound_s),
         "wait": format_time(run.schedule.n_steps * setting.latency_s),
     }
     if min(sent) == max(sent):
         share = f"{sent[0] / setting.size_bytes:.4g}"
-        sends = text("ring.sends_same", sent=f"{sent[0]} B", share=share, **values)
+        how = "once" if share == "1" else "same"
+        sends = text(f"ring.sends_{how}", sent=f"{sent[0]} B", share=share, **values)
     else:
         sends = text("ring.sends_range", least=min(sent), most=max(sent), **values)
     if run.time_s <= run.simulation.lower_bound_s * (1 + 1e-9):

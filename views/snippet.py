@@ -14,31 +14,38 @@ from views.step.runs import StepChoice
 from views.traffic import TrafficSetting
 
 
-def race_snippet(setting: Setting, changes: tuple[str, ...] = ()) -> str:
-    """The three algorithms: proved, timed with the changes, and what each GPU sends."""
-    reading = "from simcore import parse_slow_link\n" if changes else ""
+def race_snippet(setting: Setting, lines: tuple[str, ...], changes: tuple[str, ...] = ()) -> str:
+    """The algorithms: proved, timed with the changes, and what each GPU sends."""
+    reading = (
+        "from simcore import parse_slow_link, prove" if changes else "from simcore import prove"
+    )
     changed = "".join(f"\n    parse_slow_link({change!r})," for change in changes)
     slow = f"slow = [{changed}\n]\n" if changes else ""
-    slowdowns = ", slowdowns=slow" if changes else ""
+    forked = ".fork(min(change.from_s for change in slow), slow)" if changes else ""
     return f"""\
-from simcore import build_schedule, prove, simulate
-{reading}\
+{reading}
 from simcore.units import format_time
-from views.race import ITEM_BYTES, STRATEGIES, Setting
+from views.race import Setting, race
 
 setting = {spelt(setting)}
-{slow}for name in STRATEGIES:
-    schedule = build_schedule(name, setting.gpus)
-    prove(schedule)  # every GPU ends with every input, each counted once
-    run = simulate(schedule, setting.cluster(), setting.size_bytes // ITEM_BYTES{slowdowns})
-    print(name, format_time(run.trace.time_s), run.trace.sent_bytes.tolist(), sep="; ")
+{slow}for one in race(setting, {lines!r}):
+    prove(one.schedule)  # every GPU ends with every input, each counted once
+    run = one.simulation{forked}
+    print(one.name, format_time(run.trace.time_s), run.trace.sent_bytes.tolist(), sep="; ")
 """
 
 
-def ring_snippet(setting: RingSetting) -> str:
-    """The transfers, the numbers that they leave on every GPU, the time, and what each sends."""
+def ring_snippet(setting: RingSetting, changes: tuple[str, ...] = ()) -> str:
+    """The transfers, the numbers that they leave on every GPU, the time, and what each sends;
+    and where something was changed, the time then."""
+    reading = "from simcore import parse_slow_link, prove, reference" if changes else ""
+    tail = f"""\
+changes = [parse_slow_link(text) for text in {list(changes)!r}]
+changed = run.simulation.fork(min(change.from_s for change in changes), changes)
+print("changed", format_time(changed.trace.time_s), sep="; ")
+"""
     return f"""\
-from simcore import prove, reference
+{reading or "from simcore import prove, reference"}
 from simcore.units import format_time
 from views.ring import RingSetting, ring_run
 
@@ -48,7 +55,7 @@ prove(run.schedule)  # every GPU ends with every input, each counted once
 print(run.schedule)  # the transfers, step by step
 print(reference.run(run.schedule, setting.inputs()))  # a row per GPU: all hold the sums
 print("ring", format_time(run.time_s), run.simulation.trace.sent_bytes.tolist(), sep="; ")
-"""
+{tail if changes else ""}"""
 
 
 def traffic_snippet(setting: TrafficSetting) -> str:

@@ -37,10 +37,39 @@ class Text:
         """One after another: with a space between them, which Chinese does not have."""
         return (" " if self.language == "en" else "").join(sentences)
 
+    def several(self, names: Iterable[str]) -> str:
+        """Names one after another, the last behind an "and".
+
+        >>> load_text("en").several(["a", "b", "c"]), load_text("zh").several(["a", "b"])
+        ('a, b and c', 'a 和 b')
+        """
+        *most, last = names
+        joined = self("whatif.comma").join(most)
+        return _SEAM.sub(" ", joined + self("whatif.and") + last if most else last)
+
+    def strategy(self, name: str) -> str:
+        """What people call an algorithm.
+
+        >>> load_text("en").strategy("ps")
+        'Central server'
+        """
+        return self(f"strategy.{name}")
+
     def under(self, prefix: str) -> dict[str, str]:
         """Phrases whose key starts with ``prefix.``, without it, placeholders left open."""
         start = prefix + "."
         return {key[len(start) :]: p for key, p in self.phrases.items() if key.startswith(start)}
+
+
+def language_of(name: str) -> str | None:
+    """The language that somebody means, by its name or by a code with any region.
+
+    >>> language_of("中文"), language_of("zh-CN"), language_of("EN_us"), language_of("fr")
+    ('zh', 'zh', 'en', None)
+    """
+    names = {own.lower(): code for code, own in LANGUAGES.items()}
+    code = name.strip().lower()
+    return names.get(code) or next((c for c in LANGUAGES if c == re.split("[-_]", code)[0]), None)
 
 
 @cache

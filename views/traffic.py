@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
 from simcore.algorithms import ALGORITHMS, build_schedule
 from simcore.cluster import uniform
+from simcore.cost import byteps_optimum_s
 from simcore.engine import simulate
 from simcore.schedule import Collective, IntArray, Schedule
 from simcore.trace import Source, Trace
+from simcore.training.model import Parameter, Workload
+from simcore.training.perform import perform
+from simcore.training.strategies import Setting, plan_step
 from simcore.units import format_time
 from views.comparison import binary_bytes
 from views.text import Text
 
 ITEM_BYTES = 4  # float32
+IN_PIECES = "ps-pipelined"
 PIECES = 8  # of the double tree, which streams
+SERVER_PIECES = 16  # in which extra servers take and give: a part in 16 above their optimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ def flags_for(name: str, gpus: int, servers: int) -> dict[str, int]:
 
 
 def all_traffic(setting: TrafficSetting) -> tuple[Traffic, ...]:
-    """Every all-reduce of the table, in its order.
+    """Every all-reduce of the table, in its order; behind extra servers the same in pieces.
 
     >>> found = all_traffic(TrafficSetting(4, 8 * 2**20, 25e6, servers=4))
     >>> {t.name: t.total_bytes // 2**20 for t in found if t.name in ("ring", "ps", "ps-dedicated")}
@@ -98,7 +104,25 @@ def all_traffic(setting: TrafficSetting) -> tuple[Traffic, ...]:
         elements = setting.size_bytes // ITEM_BYTES
         run = simulate(schedule, cluster, elements, ITEM_BYTES, keep="totals")
         found.append(Traffic(schedule, run.trace))
+        if algorithm.name == "ps-dedicated":
+            found.append(_in_pieces(schedule, setting))
     return tuple(found)
+
+
+def _in_pieces(schedule: Schedule, setting: TrafficSetting) -> Traffic:
+    """Extra servers that give a piece back while they take the next: a training step's
+    communication, with nothing to compute.
+    """
+    buffer = Parameter("buffer", (setting.size_bytes // ITEM_BYTES,))
+    work = Workload("buffer", (buffer,)).with_compute(0.0, 0.0)
+    piece_bytes = -(-setting.size_bytes // SERVER_PIECES)
+    asked = Setting(work, setting.gpus, servers=setting.servers, partition_bytes=piece_bytes)
+    plan = plan_step("ps-dedicated", asked)
+    run = perform(plan, uniform(plan.n, setting.bytes_per_s, setting.latency_s))
+    flags = {"servers": setting.servers, "pieces": SERVER_PIECES}
+    # A push and a pull of each piece, the pull beside the next push.
+    steps = SERVER_PIECES + 1
+    return Traffic(replace(schedule, name=IN_PIECES, n_steps=steps, flags=flags), run.trace())
 
 
 def title(traffic: Traffic, text: Text) -> str:
@@ -116,30 +140,43 @@ def headline(found: Sequence[Traffic], setting: TrafficSetting, text: Text) -> s
     >>> setting = TrafficSetting(4, 8 * 2**20, 25e6, servers=4)
     >>> print(headline(all_traffic(setting), setting, load_text("en")))
     A server among the 4 GPUs and a ring move the same 48 MiB in all, 2(n-1) times the buffer; but \
-the server's port carries 24 MiB each way, a ring's 12 MiB. 4 extra servers move 64 MiB, 2n times \
-the buffer, and need 671.1 ms, more than the ring's 503.3 ms.
+the server's port carries 24 MiB each way, a ring's 12 MiB. 4 extra servers move more, 64 MiB, 2n \
+times the buffer, and are still faster than the ring's 503.3 ms: 356.5 ms when they give one of 16 \
+pieces back while they take the next, 671.1 ms when all is pushed before anything is pulled. \
+BytePS's optimum, the best that these GPUs and servers can do together without latency, is 335.5 ms.
     """
     by_name = {traffic.name: traffic for traffic in found}
-    ring, server, extra = (by_name[name] for name in ("ring", "ps", "ps-dedicated"))
+    ring, server, extra = (by_name[name] for name in ("ring", "ps", IN_PIECES))
     ring_s, extra_s = ring.trace.time_s, extra.trace.time_s
+    whole_s = by_name["ps-dedicated"].trace.time_s
     values = {
         "n": setting.gpus,
         "total": binary_bytes(ring.total_bytes),
         "server": binary_bytes(server.busiest_bytes),
         "ring": binary_bytes(ring.busiest_bytes),
         "extra": binary_bytes(extra.total_bytes),
+        "pieces": SERVER_PIECES,
         "ring_time": format_time(ring_s),
         "time": format_time(extra_s),
+        "whole_time": format_time(whole_s),
+        "optimum": format_time(optimum_s(setting)),
         "k": setting.servers,
     }
     first = "traffic.balance" if setting.gpus > 2 else "traffic.balance_two"
     machines = "one" if setting.servers == 1 else "many"
-    if abs(extra_s - ring_s) < 0.005 * ring_s:
-        order = "same"
-    else:
-        order = "faster" if extra_s < ring_s else "slower"
-    second = text(f"traffic.extra_{machines}", **values) + text(f"traffic.{order}", **values)
-    return text(first, **values) + second
+    order = "faster" if min(extra_s, whole_s) < 0.995 * ring_s else "not"
+    keys = (first, f"traffic.extra_{order}_{machines}", "traffic.optimum")
+    return text.joined(text(key, **values).strip() for key in keys)
+
+
+def optimum_s(setting: TrafficSetting) -> float:
+    """What no split over the GPUs' own shards and the extra servers falls below; no latency.
+
+    >>> round(optimum_s(TrafficSetting(4, 8 * 2**20, 25e6, servers=4)), 4)
+    0.3355
+    """
+    useful = min(setting.servers, setting.gpus)  # more machines than GPUs do not help
+    return byteps_optimum_s(setting.gpus, useful, setting.size_bytes, setting.bytes_per_s)
 
 
 def table_header(text: Text) -> list[str]:

@@ -1,4 +1,4 @@
-"""Axes that the page's Vega-Lite charts share: logarithmic, labelled with units."""
+"""What the page's Vega-Lite charts share: logarithmic axes labelled with units; dark ground."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from views.line_styles import GREY, ON_DARK
 from views.scaling.curves import place
 
 _TIME_LABEL = (
@@ -14,6 +15,26 @@ _TIME_LABEL = (
     "datum.value >= 1e-6 ? format(datum.value * 1e6, '~r') + ' µs' : "
     "format(datum.value * 1e9, '~r') + ' ns'"
 )
+
+
+def on_any_ground(spec: Any) -> Any:
+    """The chart with colours that the ground decides: the browser knows which theme is chosen.
+
+    >>> on_any_ground({"mark": {"color": "#0072B2"}, "data": {"values": ["#0072B2"]}})
+    {'mark': {'color': {'expr': "luminance(background) < 0.2 ? '#56B4E9' : '#0072B2'"}}, \
+'data': {'values': ['#0072B2']}}
+    """
+    if isinstance(spec, dict):
+        if spec.get("field") == "colour" and spec["scale"] is None:  # colours stand in the data
+            scale = {"domain": [*ON_DARK, GREY], "range": [*ON_DARK, GREY]}
+            return on_any_ground({**spec, "scale": scale, "legend": None})
+        kept = ("values", "domain")
+        return {key: one if key in kept else on_any_ground(one) for key, one in spec.items()}
+    if isinstance(spec, list):
+        return [on_any_ground(one) for one in spec]
+    if spec in ON_DARK:
+        return {"expr": f"luminance(background) < 0.2 ? '{ON_DARK[spec]}' : '{spec}'"}
+    return spec
 
 
 def number(axis: str, x: float) -> float:

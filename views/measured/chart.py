@@ -23,7 +23,6 @@ _MORE_SHAPES = ("diamond", "triangle-up", "square", "cross", "triangle-down", "c
 ROW_PIXELS, AXIS_PIXELS = 22, 64
 # Vega's stroke has no area to fill; a cross of lines is only drawn hollow.
 DRAWN = {"stroke": "M-1-.3H1V.3H-1Z", "x": "M-1-1L1 1M-1 1L1-1"}
-_PERCENT = "(datum.value ? format(datum.value, '+') : '0') + ' %'"
 
 
 def style(name: str, others: Sequence[str] = ()) -> tuple[str, str]:
@@ -68,12 +67,14 @@ def residuals(study: Study, text: Text) -> dict[str, Any]:
     rows = [_point(cell, cells, text) for cell in cells]
     reach = 100 * max([1.25 * BANDS[0], *(1.15 * abs(cell.error or 0.0) for cell in cells)])
     names = list(dict.fromkeys(row["row"] for row in rows))
+    unit = text("common.percent", value="")
+    percents = f"(datum.value ? format(datum.value, '+') : '0') + '{unit}'"
     x = {
         "field": "error",
         "type": "quantitative",
         "scale": {"domain": [-reach, reach], "nice": False},
         "title": text("measured.axis_error"),
-        "axis": {"grid": False, "tickCount": 7, "labelFlush": True, "labelExpr": _PERCENT},
+        "axis": {"grid": False, "tickCount": 7, "labelFlush": True, "labelExpr": percents},
     }
     y = {
         "field": "row",

@@ -9,12 +9,15 @@ from functools import lru_cache
 from typing import Any
 
 from simcore.algorithms import build_schedule
+from simcore.cluster import Cluster
 from simcore.cluster_file import cluster_from_dict
 from simcore.engine import simulate
 from simcore.measured.cells import Cell
+from simcore.schedule import Schedule
 from simcore.units import format_time
 from views.line_styles import COLOURS, DASHES
 from views.measured.chart import drawn, state, style, unstyled
+from views.measured.effort import Budget, effort_of
 from views.measured.sets import Study, cell_words, is_replay, percent
 from views.race import ITEM_BYTES
 from views.scaling.curves import place
@@ -22,7 +25,7 @@ from views.text import Text
 from views.vega import number, place_axis, time_axis
 
 AXES = ("gpus", "size")
-MOST_COST = 2048  # ranks × pieces of a schedule that is simulated along a curve
+MOST_COST = 2048  # ranks × pieces of a schedule that is built for a curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +99,11 @@ def curves(study: Study, overlay: Overlay) -> list[Curve]:
         return []
     document = json.dumps(cluster, sort_keys=True)
     points = overlay.points(study)
-    found = []
+    found, budget = [], Budget()
     for name in dict.fromkeys(cell.name for cell in points):
         cells = [cell for cell in points if cell.name == name]
         for flags, marks in _grid(cells, overlay):
-            times = _times(name, flags, marks, overlay, document)
+            times = _times(name, flags, marks, overlay, document, budget)
             if len(times) > 1:
                 found.append(Curve(name, tuple(times), tuple(times.values())))
     return found
@@ -132,15 +135,38 @@ def _doublings(low: int, high: int) -> list[int]:
 
 
 def _times(
-    name: str, flags: Any, marks: Sequence[int], overlay: Overlay, document: str
+    name: str, flags: Any, marks: Sequence[int], overlay: Overlay, document: str, budget: Budget
 ) -> dict[int, float]:
     times = {}
     for x in marks:
         gpus, size = (x, overlay.fixed) if overlay.axis == "gpus" else (overlay.fixed, x)
+        if not budget.spend(_effort(name, flags, gpus, document)):
+            continue
         time = simulated_s(name, flags, gpus, size, document)
         if time is not None:
             times[x] = time
     return times
+
+
+@lru_cache(maxsize=20_000)
+def _effort(name: str, flags: tuple[tuple[str, int], ...], gpus: int, cluster: str) -> int:
+    """What one simulation takes, as ``effort_of`` has it; 0 where there is none."""
+    if case := case_of(name, flags, gpus, cluster):
+        return effort_of(*case)
+    return 0
+
+
+def case_of(
+    name: str, flags: tuple[tuple[str, int], ...], gpus: int, cluster: str
+) -> tuple[Schedule, Cluster] | None:
+    """What a cell would be simulated with; None where there is no such thing, or far too much."""
+    if gpus * max([1, *(value for _, value in flags)]) > MOST_COST or gpus > 64:
+        return None
+    try:
+        schedule = build_schedule(name, gpus, **dict(flags))
+        return schedule, cluster_from_dict(json.loads(cluster), schedule.n)
+    except ValueError:  # no algorithm of ours, or none for so many ranks
+        return None
 
 
 @lru_cache(maxsize=20_000)
@@ -152,18 +178,11 @@ def simulated_s(
     >>> simulated_s("ring", (), 4, 8 * 2**20, '{"bandwidth": "25MB/s"}')
     0.50331648
     """
-    if gpus * max([1, *(value for _, value in flags)]) > MOST_COST or gpus > 64:
+    if (case := case_of(name, flags, gpus, cluster)) is None:
         return None
     try:
-        schedule = build_schedule(name, gpus, **dict(flags))
-        run = simulate(
-            schedule,
-            cluster_from_dict(json.loads(cluster), schedule.n),
-            size_bytes // ITEM_BYTES,
-            ITEM_BYTES,
-            keep="totals",
-        )
-    except ValueError:  # no algorithm of ours, or none for so many ranks
+        run = simulate(*case, size_bytes // ITEM_BYTES, ITEM_BYTES, keep="totals")
+    except ValueError:
         return None
     return run.trace.time_s
 

@@ -75,8 +75,13 @@ def _fitted(study: Study, text: Text) -> str:
     """What the link parameters were fitted to, apart from cells."""
     rows = [row for c in study.validation.calibrations.values() for row in c.get("residuals", ())]
     patterns = dict.fromkeys(str(row["pattern"]) for row in rows)
-    names = text("scaling.comma").join(map(plain, patterns))
+    names = text("whatif.comma").join(_pattern_words(name, text) for name in patterns)
     return text("measured.fitted", count=len(rows), patterns=names) if rows else ""
+
+
+def _pattern_words(name: str, text: Text) -> str:
+    spelt = name.replace(" ", "-")
+    return text.phrases.get(f"measured.pattern_{spelt}") or plain(name)
 
 
 def _calibrated(group: Group, fitted: str, text: Text) -> str:

@@ -91,6 +91,16 @@ def set_names() -> tuple[str, ...]:
     return (*validations, RECORDS)
 
 
+def set_title(name: str, text: Text) -> str:
+    """What people call a shipped set; its own name where the catalogue has none.
+
+    >>> from views.text import load_text
+    >>> set_title(RECORDS, load_text("en")), set_title("my-lab", load_text("en"))
+    ('Single records', 'my-lab')
+    """
+    return text.phrases.get(f"measured.set_{name}", name)
+
+
 @cache
 def shipped(name: str) -> Study:
     """A shipped set."""
@@ -182,14 +192,14 @@ def percent(value: float | None, text: Text, signed: bool = False) -> str:
 
     >>> from views.text import load_text
     >>> percent(-0.0123, load_text("en"), signed=True), percent(0.0004, load_text("en"))
-    ('−1.2 %', '0.04 %')
+    ('−1.2\xa0%', '0.04\xa0%')
     """
     if value is None:
         return text("race.none")
     hundredths = 100 * value
     digits = 1 if abs(hundredths) >= 0.95 or hundredths == 0 else 2
     shown = f"{hundredths:{'+' if signed else ''}.{digits}f}".replace("-", "−")
-    return text("race.percent", value=shown)
+    return text("common.percent", value=shown)
 
 
 def headline(study: Study, text: Text) -> str:
@@ -201,25 +211,20 @@ def headline(study: Study, text: Text) -> str:
     ...     for n in (2, 3, 4)
     ... )
     >>> environment = {"versions": {}, "machine": {}, "command": "", "date": ""}
-    >>> print(headline(Study("x", Validation(cells, {}, {}, environment)), load_text("en")))
-    Over 3 collectives replayed on real processes, none of which it was fitted to, the simulator's \
-time was off by 3.0 % in the median, by at most 3.8 % in nine of ten, and by 4.0 % at worst \
-(Ring, 4 GPUs, 8 B, loopback or device links).
+    >>> said = headline(Study("x", Validation(cells, {}, {}, environment)), load_text("en"))
+    >>> print(said.replace("\xa0", " "))
+    Collectives replayed (3): off by 3.0 % in the median, by 4.0 % at worst.
     """
     answers = [_answer(group, text) for group in groups(study.cells) if group.counted]
     return text.joined(answers) if answers else text("measured.no_answer")
 
 
 def _answer(group: Group, text: Text) -> str:
-    worst = group.worst
-    assert worst is not None
     return text(
         f"measured.answer_{group.kind}_{group.source}",
         count=len(group.counted),
         median=percent(group.error(50), text),
-        p90=percent(group.error(90), text),
         worst=percent(group.error(100), text),
-        cell=cell_words(worst, text),
     )
 
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from simcore.algorithms import build_schedule
-from simcore.cluster_file import cluster_from_dict
 from simcore.engine import Simulation, simulate
 from simcore.measured.cells import Cell
 from simcore.trace import Lane, Source, Trace
 from simcore.units import format_bytes
 from views.lanes import hub_of, title_of, with_phases
+from views.measured.effort import Budget, effort_of
+from views.measured.overlay import case_of
 from views.measured.sets import Study
 from views.player import PlayerLane
 from views.race import ITEM_BYTES
@@ -50,10 +50,11 @@ def pairs(study: Study) -> dict[str, Pair]:
     ['ps-4x8MiB-200Mbit/s', 'ring-4x8MiB-200Mbit/s']
     """
     found: dict[str, Pair] = {}
+    budget = Budget()
     for trace in study.traces:
         if trace.source == Source.REPLAYED and 0 < len(trace.spans) <= MOST_SPANS:
             for cell in sorted(_candidates(study, trace), key=lambda c: _away(c, trace)):
-                pair = _pair(study, cell, trace)
+                pair = _pair(study, cell, trace, budget)
                 if pair is not None:
                     found.setdefault(pair.key, pair)
                     break
@@ -75,12 +76,16 @@ def _away(cell: Cell, trace: Trace) -> float:
     return abs(trace.time_s / cell.measured_s - 1)
 
 
-def _pair(study: Study, cell: Cell, trace: Trace) -> Pair | None:
+def _pair(study: Study, cell: Cell, trace: Trace, budget: Budget) -> Pair | None:
     cluster = study.validation.cluster(cell.network)
     if cluster is None:
         return None
     flags = tuple(cell.flags.items())
-    run = _simulated(cell.name, flags, cell.gpus, cell.size_bytes, json.dumps(cluster))
+    asked, document = (cell.name, flags, cell.gpus), json.dumps(cluster)
+    case = case_of(*asked, document)
+    if case is None or not budget.spend(effort_of(*case)):
+        return None
+    run = _simulated(*asked, cell.size_bytes, document)
     if run is None or run.trace.n != trace.n or _messages(run.trace) != _messages(trace):
         return None
     return Pair(cell, trace, run)
@@ -90,10 +95,10 @@ def _pair(study: Study, cell: Cell, trace: Trace) -> Pair | None:
 def _simulated(
     name: str, flags: tuple[tuple[str, int], ...], gpus: int, size_bytes: int, cluster: str
 ) -> Simulation | None:
+    if (case := case_of(name, flags, gpus, cluster)) is None:
+        return None
     try:
-        schedule = build_schedule(name, gpus, **dict(flags))
-        of = cluster_from_dict(json.loads(cluster), schedule.n)
-        return simulate(schedule, of, size_bytes // ITEM_BYTES, ITEM_BYTES)
+        return simulate(*case, size_bytes // ITEM_BYTES, ITEM_BYTES)
     except ValueError:
         return None
 

@@ -56,7 +56,8 @@ def _provenance(validation: Validation) -> str:
     cores = f", {machine['cores']} cores" if machine.get("cores") else ""
     backend = f" Backend: {about['backend']}." if about.get("backend") else ""
     machine_words = f"{about['date']}; {' '.join(words)}{cores}; {versions}."
-    return f"{machine_words}{backend} Command: {about['command']}"
+    left_out = f" Left out: {about['left_out']}." if about.get("left_out") else ""
+    return f"{machine_words}{backend}{left_out} Command: {about['command']}"
 
 
 def _errors(validation: Validation) -> list[Block]:

@@ -37,6 +37,10 @@ _LOOPBACK = (
     "the loopback interface is the memory and the cores of one machine, which all ranks share; "
     "the model gives each rank a port of its own"
 )
+_BETWEEN = (
+    "the network between the machines may carry other traffic too, and its switches are not in "
+    "the model"
+)
 _UNEVEN = "messages enter one port at once; TCP shares a port less evenly than the model"
 _SMALL_SHARE = 0.2  # above this, the cost of each message is not a detail
 _KINDS = {
@@ -112,7 +116,7 @@ def explained(
         _time(cell, found),
         _regime(found, document),
         *_instrument(cell, record),
-        *_missing(cell, found, cores, bursts="burst" in document, backend=record.get("backend")),
+        *_missing(cell, found, cores, bursts="burst" in document, record=record),
     ]
 
 
@@ -157,9 +161,15 @@ def _instrument(cell: Cell, record: Mapping[str, Any]) -> list[str]:
 
 
 def _missing(
-    cell: Cell, found: Anatomy, cores: int | None, *, bursts: bool, backend: object
+    cell: Cell,
+    found: Anatomy,
+    cores: int | None,
+    *,
+    bursts: bool,
+    record: Mapping[str, Any],
 ) -> list[str]:
     """What the model lacks that could act here; ``bursts`` says that the cluster has them."""
+    several = _machines(record) > 1
     slower = (cell.error or 0.0) < 0  # the machine was slower than the simulation
     shaped = cell.network is not None
     total = sum(found.seconds.values()) or 1.0
@@ -172,15 +182,24 @@ def _missing(
         (slower and found.two_way, _NOTICE),
         (slower and found.flows_at_once > 1, f"up to {found.flows_at_once} {_UNEVEN}"),
         (
-            slower and cores is not None and cell.gpus > cores,
+            slower and cores is not None and cell.gpus > cores and not several,
             f"{cell.gpus} processes share {cores} cores; the model has no CPU",
         ),
-        (not shaped and backend == "gloo", _LOOPBACK),
+        (several, _BETWEEN),
+        (not shaped and not several and record.get("backend") == "gloo", _LOOPBACK),
         (not slower and shaped and found.sends_in_turn, _EARLY),
         (not slower and shaped and not bursts, _BURST),
     )
     texts = [text for holds, text in reasons if holds]
     return [f"Missing in the model, and possible here: {'; '.join(texts)}."] if texts else []
+
+
+def _machines(record: Mapping[str, Any]) -> int:
+    """How many its ranks were on; nobody has checked the record."""
+    found: Any = record
+    for name in ("environment", "machine", "machines"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, int) else 1
 
 
 def _step(cell: Cell, record: Mapping[str, Any]) -> list[str]:

@@ -156,7 +156,7 @@ def headline(scaling: Scaling, found: Sequence[Stretch], text: Text) -> str:
     >>> base = Setting(8, 0, 3.125e9, 20e-6, frames=False)
     >>> scaling = Scaling("size", ("ring", "ps"), base)
     >>> print(headline(scaling, stretches(scaling), load_text("en")))
-    With 8 GPUs, 25Gbit/s and 20 µs latency per message the fastest is: the central server up to \
+    With 8 GPUs, 25Gbit/s and 20 µs latency per message, the fastest: the central server up to \
 59.85 KiB, then the ring.
     """
     start = in_nodes(scaling.network, text)

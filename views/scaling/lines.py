@@ -9,7 +9,7 @@ from simcore.cluster import Cluster, Level, even_groups, uniform
 from simcore.cost import closed_form, lower_bound_s
 from simcore.engine import simulate
 from simcore.schedule import Collective, Schedule
-from views.race import FRAME_FACTOR, ITEM_BYTES, Setting
+from views.race import FRAME_FACTOR, ITEM_BYTES, Setting, gpus_per_node
 from views.traffic import PIECES
 
 NODE_GPUS = 8
@@ -37,10 +37,8 @@ def flags_for(name: str, gpus: int, network: str = "flat") -> dict[str, int]:
     ({'servers': 4}, {}, {'gpus_per_node': 6})
     """
     if name == "hierarchical":
-        if network == "nodes":
-            return {"gpus_per_node": NODE_GPUS}
-        most = min(NODE_GPUS, gpus // 2)
-        return {"gpus_per_node": next(k for k in range(most, 0, -1) if gpus % k == 0)}
+        of_one = NODE_GPUS if network == "nodes" else gpus_per_node(gpus, NODE_GPUS)
+        return {"gpus_per_node": of_one}
     return {"ps-dedicated": {"servers": gpus}, "double-tree": {"pieces": PIECES}}.get(name, {})
 
 

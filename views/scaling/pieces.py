@@ -93,9 +93,9 @@ def headline(pieces: Pieces, text: Text) -> str:
 
     >>> from views.text import load_text
     >>> print(headline(Pieces(Setting(8, 8 * 2**20, 3.125e9, 20e-6)), load_text("en")))
-    With 8 GPUs, 8 MiB, 25Gbit/s and 20 µs latency per message a broadcast along a line is fastest \
-in 29 pieces: 4.087 ms, 4.8 times as fast as in one. In 4096 it takes 84.85 ms: every piece costs \
-one more latency.
+    With 8 GPUs, 8 MiB, 25Gbit/s and 20 µs latency per message, a broadcast along a line is \
+fastest in 28 pieces: 3.94 ms, 4.8 times as fast as in one. In 4096 it takes 84.73 ms: \
+every piece costs one more latency.
     """
     best, most = pieces.best, pieces.most
     once_s, best_s, most_s = (float(pieces.time_s(count)) for count in (1, best, most))

@@ -164,7 +164,7 @@ def headline(winners: Winners, found: Sequence[Row], text: Text) -> str:
     >>> from views.text import load_text
     >>> winners = Winners("latency", "size", ("ring", "ps"), Setting(8, 0, 3.125e9, frames=False))
     >>> print(headline(winners, rows(winners), load_text("en")).replace("\\xa0", " "))
-    With 8 GPUs and 25Gbit/s the fastest is: the ring on 69 % of this map, the central server on \
+    With 8 GPUs and 25Gbit/s, the fastest: the ring on 69 % of this map, the central server on \
 31 %.
     """
     values = setting_values(winners.base)
@@ -207,17 +207,20 @@ def behind(cell: Cell, text: Text) -> str:
     """How much the next one is behind, in words; empty where there is none."""
     if not cell.second:
         return ""
-    return text("map.behind", name=text(f"strategy.{cell.second}"), more=_more(cell))
+    return text("map.behind", name=text(f"strategy.{cell.second}"), more=_more(cell, text))
 
 
-def _more(cell: Cell) -> str:
+def _more(cell: Cell, text: Text) -> str:
     """How much longer the next one takes: a percentage, or from twice on a factor.
 
-    >>> _more(Cell(1, 1, ("ring",), 2.0, "ps", 2.5)), _more(Cell(1, 1, ("ring",), 2.0, "ps", 5.0))
-    ('+25\\xa0%', '×2.5')
+    >>> from views.text import load_text
+    >>> [_more(Cell(1, 1, ("ring",), 2.0, "ps", s), load_text("zh")) for s in (2.5, 5.0)]
+    ['+25%', '×2.5']
     """
     ratio = cell.second_s / cell.time_s if cell.time_s else 1.0
-    return f"×{ratio:.2g}" if ratio >= 1.995 else f"+{100 * (ratio - 1):.2g}\u00a0%"
+    if ratio >= 1.995:
+        return f"×{ratio:.2g}"
+    return text("common.percent", value=f"+{100 * (ratio - 1):.2g}")
 
 
 def table_header(winners: Winners, text: Text) -> list[str]:
@@ -237,7 +240,7 @@ def table_rows(winners: Winners, found: Sequence[Cell], text: Text) -> list[list
 
     def words(cell: Cell) -> str:
         names = " = ".join(text(f"strategy.{name}") for name in cell.names)
-        return f"{names} {_more(cell)}" if cell.second else names
+        return f"{names} {_more(cell, text)}" if cell.second else names
 
     return [[place(winners.up, y), *(words(by_place[x, y]) for x in xs)] for y in reversed(ys)]
 

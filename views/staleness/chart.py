@@ -28,13 +28,13 @@ _LOSS_LABEL += f"{_POWERS}[toString(round(log(datum.value) / LN10))]"
 def loss_chart(found: Sequence[Mode], axis: str, text: Text) -> dict[str, Any]:
     """The loss of each mode against "time" or "gradients"; a line that diverges leaves the top."""
     target = {"target": found[0].target}
-    low, high = _loss_range(found)
+    low, high = loss_range(found)
     y = {
         "field": "loss",
         "type": "quantitative",
         "scale": {"type": "log", "nice": False, "domain": [low, high]},
         "title": text(f"staleness.axis_loss_{found[0].setting.problem}"),
-        "axis": {"labelExpr": _LOSS_LABEL, "values": _loss_ticks(low, high), "grid": False},
+        "axis": {"labelExpr": _LOSS_LABEL, "values": loss_ticks(low, high), "grid": False},
     }
     x = {
         "field": axis,
@@ -51,7 +51,7 @@ def loss_chart(found: Sequence[Mode], axis: str, text: Text) -> dict[str, Any]:
     }
 
 
-def _loss_range(found: Sequence[Mode]) -> tuple[float, float]:
+def loss_range(found: Sequence[Mode]) -> tuple[float, float]:
     """From the least loss to somewhat above that at the start."""
     finite = [mode.curve.loss[np.isfinite(mode.curve.loss)] for mode in found]
     start = float(found[0].curve.loss[0])
@@ -59,7 +59,8 @@ def _loss_range(found: Sequence[Mode]) -> tuple[float, float]:
     return 0.7 * min(found[0].target, *(float(losses.min()) for losses in finite)), 1.3 * high
 
 
-def _loss_ticks(low: float, high: float) -> list[float]:
+def loss_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten, or finer where those are few."""
     powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     tens = [float(f"1e{power}") for power in powers]
     if len(tens) > 2:
@@ -170,9 +171,7 @@ def legend_html(found: Sequence[Mode], text: Text) -> str:
 
 def age_chart(mode: Mode, found: Sequence[Mode], text: Text) -> dict[str, Any]:
     """A histogram of one mode's ages; the modes stand side by side on the same axes."""
-    most = max(int(each.run.updates.staleness.max()) for each in found)
-    width = math.ceil((most + 1) / MOST_BARS)
-    shares = [_shares(each, width, most) for each in found]
+    width, most, shares = ages(found)
     rows = [
         {
             "from": number * width - 0.5,
@@ -181,12 +180,13 @@ def age_chart(mode: Mode, found: Sequence[Mode], text: Text) -> dict[str, Any]:
             "age": f"{number * width}"
             if width == 1
             else f"{number * width}–{number * width + width - 1}",
-            "share_text": percent(share),
+            "share_text": percent(share, text),
         }
-        for number, share in enumerate(_shares(mode, width, most).tolist())
+        for number, share in enumerate(shares[found.index(mode)].tolist())
         if share
     ]
     title = text("staleness.tip_age"), text("staleness.tip_share")
+    percents = f"format(100 * datum.value, '.0f') + '{text('common.percent', value='')}'"
     return {
         "description": text("staleness.age_description", mode=mode.title(text)),
         "height": 170,
@@ -207,7 +207,7 @@ def age_chart(mode: Mode, found: Sequence[Mode], text: Text) -> dict[str, Any]:
                 "type": "quantitative",
                 "scale": {"domain": [0, float(max(each.max() for each in shares))]},
                 "title": text("staleness.axis_share"),
-                "axis": {"format": ".0%", "grid": False, "tickCount": 4},
+                "axis": {"labelExpr": percents, "grid": False, "tickCount": 4},
             },
             "tooltip": [
                 {"field": "age", "type": "nominal", "title": title[0]},
@@ -217,7 +217,10 @@ def age_chart(mode: Mode, found: Sequence[Mode], text: Text) -> dict[str, Any]:
     }
 
 
-def _shares(mode: Mode, width: int, most: int) -> FloatArray:
-    counts = np.bincount(mode.run.updates.staleness // width, minlength=most // width + 1)
-    shares: FloatArray = counts / counts.sum()
-    return shares
+def ages(found: Sequence[Mode]) -> tuple[int, int, list[FloatArray]]:
+    """How many ages are one bar, the largest age, and of each mode the bars' shares."""
+    ages_of = [mode.run.updates.staleness for mode in found]
+    most = max(int(each.max()) for each in ages_of)
+    width = math.ceil((most + 1) / MOST_BARS)
+    counts = [np.bincount(each // width, minlength=most // width + 1) for each in ages_of]
+    return width, most, [count / count.sum() for count in counts]

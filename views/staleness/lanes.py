@@ -44,7 +44,7 @@ def lanes_html(found: Sequence[Mode], text: Text) -> str:
 
 def _panel(mode: Mode, end_s: float, text: Text) -> str:
     shares = {
-        name: percent(share)
+        name: percent(share, text)
         for name, share in zip(("compute", "move", "wait"), mode.shares, strict=True)
     }
     label = text("staleness.lane_label", mode=mode.title(text), time=format_time(end_s), **shares)

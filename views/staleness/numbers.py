@@ -19,9 +19,9 @@ def table_rows(found: Sequence[Mode], text: Text) -> list[list[str]]:
         "speed": lambda m: f"{m.run.updates_per_s:.3g}",
         "age_mean": lambda m: f"{m.run.mean_staleness:.2g}",
         "age_most": lambda m: str(int(m.run.updates.staleness.max())),
-        "computing": lambda m: percent(m.shares[0]),
-        "moving": lambda m: percent(m.shares[1]),
-        "waiting": lambda m: percent(m.shares[2]),
+        "computing": lambda m: percent(m.shares[0], text),
+        "moving": lambda m: percent(m.shares[1], text),
+        "waiting": lambda m: percent(m.shares[2], text),
         "step": lambda m: f"{step_of(m):.3g}",
         "limit": lambda m: f"{stability_limit(round(m.run.mean_staleness)):.3g}",
         "loss": lambda m: loss_text(float(m.curve.loss[-1])),
@@ -36,13 +36,14 @@ def table_rows(found: Sequence[Mode], text: Text) -> list[list[str]]:
     ]
 
 
-def percent(part: float) -> str:
+def percent(part: float, text: Text) -> str:
     """Of a part of one.
 
-    >>> percent(0.237)
-    '24\xa0%'
+    >>> from views.text import load_text
+    >>> percent(0.237, load_text("en")), percent(0.237, load_text("zh"))
+    ('24\xa0%', '24%')
     """
-    return f"{100 * part:.0f}\u00a0%"
+    return text("common.percent", value=f"{100 * part:.0f}")
 
 
 def step_of(mode: Mode) -> float:

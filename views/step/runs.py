@@ -10,12 +10,14 @@ from functools import lru_cache
 
 from simcore.cluster import Cluster, uniform
 from simcore.cluster_file import load_cluster
+from simcore.training import work
 from simcore.training.buckets import DdpOptions
 from simcore.training.gpus import Gpu, Utilisation, load_gpu, utilisation
 from simcore.training.model import Workload
-from simcore.training.plan import Communicate, Plan
+from simcore.training.plan import Plan
 from simcore.training.step import StepResult, step
 from simcore.training.strategies import STRATEGIES, Setting, plan_step
+from simcore.training.work import Work
 from simcore.training.workload import load_workload
 from simcore.units import parse_rate, parse_time
 from views.text import Text
@@ -23,10 +25,6 @@ from views.text import Text
 ONE_SWITCH = "one-switch"  # the network that is told by its rate and latency
 NAMES = tuple(row.name for row in STRATEGIES)
 
-# What a simulation costs on one core, measured; coarse, for a page that must stay quick.
-_S_PER_TASK, _S_PER_STEP, _S_PER_MESSAGE, _S_PER_SHARED_MESSAGE = 1e-3, 0.3e-3, 2e-6, 80e-6
-_CLOSED_FORMS = ("ring", "ring-reduce-scatter", "ring-all-gather")  # on equal ports
-_SERVED = ("ps", "ps-dedicated", "byteps")
 LONGEST_CHOSEN_S = 12.0
 LONGEST_COMPARED_S = 2.0  # all of them
 LONGEST_SWEEP_S = 2.5
@@ -50,6 +48,7 @@ class StepChoice:
     overlap_percent: int = 100
     backend: str = "nccl"
     slower: float = 1.0
+    launch: str = "0s"  # of each replica of DataParallel
 
     def workload(self) -> Workload:
         """The model with its estimated compute times."""
@@ -66,6 +65,7 @@ class StepChoice:
             accumulate=self.accumulate,
             overlap=self.overlap_percent / 100,
             slower=slower,
+            launch_per_replica_s=parse_time(self.launch),
             gpus_per_node=self.gpus_per_node,
         )
 
@@ -124,24 +124,14 @@ def _run(choice: StepChoice, strategy: str) -> StepResult:
     return step(strategy, setting, choice.cluster(plan_step(strategy, setting).n))
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """How many messages a simulation has at most, and how long it takes, about."""
-
-    messages: int
-    seconds: float
-
-
 def work_of(choice: StepChoice, strategy: str) -> Work:
     """Told without simulating; a ``ValueError`` where the strategy has no plan."""
-    if strategy in _SERVED:  # whose plans are long themselves
-        setting = choice.setting()
-        parts = -(-setting.workload.gradient_bytes // setting.partition_bytes)
-        servers = choice.gpus if strategy == "byteps" else 1
-        sent = 2 * parts * choice.gpus * servers
-        return Work(sent, 2 * _S_PER_TASK * parts + _S_PER_SHARED_MESSAGE * sent)
-    plan = plan_step(strategy, choice.setting())
-    return Work(messages(plan), work_s(plan, choice))
+    return work.work_of(strategy, choice.setting(), choice.network == ONE_SWITCH)
+
+
+def work_s(plan: Plan, choice: StepChoice) -> float:
+    """How long simulating it takes, about."""
+    return work.work_s(plan, choice.setting(), choice.network == ONE_SWITCH)
 
 
 def about(count: int) -> str:
@@ -163,40 +153,6 @@ def impossible(choice: StepChoice, strategy: str, text: Text) -> str | None:
 def refusal(choice: StepChoice, strategy: str, text: Text) -> str | None:
     """Why a strategy cannot be drawn, or None where it can."""
     why = impossible(choice, strategy, text)
-    if why is None and (work := work_of(choice, strategy)).seconds > LONGEST_CHOSEN_S:
-        why = text("step.too_long", messages=about(work.messages))
+    if why is None and (needed := work_of(choice, strategy)).seconds > LONGEST_CHOSEN_S:
+        why = text("step.too_long", messages=about(needed.messages))
     return why
-
-
-def messages(plan: Plan) -> int:
-    """At most so many messages go between GPUs in the plan.
-
-    >>> messages(plan_step("ddp", StepChoice("resnet18", "T4", 32, 2).setting()))
-    16
-    """
-    return sum(_messages(task) for task in plan.tasks if isinstance(task, Communicate))
-
-
-def _messages(task: Communicate) -> int:
-    schedule = task.schedule
-    of_a_step = {"copies": 1, "exchange": schedule.chunks * schedule.n}
-    steps = schedule.chunks if schedule.name == "copies" else schedule.n_steps
-    return steps * of_a_step.get(schedule.name, schedule.n)
-
-
-def work_s(plan: Plan, choice: StepChoice) -> float:
-    """How long simulating it takes, about. Where collectives share links every message counts."""
-    sent = [task for task in plan.tasks if isinstance(task, Communicate)]
-    several = len({task.stream for task in sent}) > 1 or plan.widths.get("network", 1) > 1
-    if several or plan.name == "dp":
-        steps = sum(task.schedule.n_steps for task in sent)
-        each_s = _S_PER_TASK * (len(sent) + steps)
-        return each_s + _S_PER_SHARED_MESSAGE * messages(plan)
-    if choice.network == ONE_SWITCH and choice.slower == 1:
-        sent = [task for task in sent if task.schedule.name not in _CLOSED_FORMS]
-    # Equal collectives are simulated once, if their ranks enter them alike.
-    if plan.name != "zero-redundancy-optimizer" and choice.slower == 1:
-        sent = list({task.key: task for task in sent}.values())
-    steps = sum(task.schedule.n_steps for task in sent)
-    each_s = _S_PER_TASK * len(sent) + _S_PER_STEP * steps
-    return each_s + _S_PER_MESSAGE * sum(map(_messages, sent))

@@ -11,6 +11,7 @@ from typing import Any
 from simcore.training.buckets import buckets
 from simcore.training.step import StepResult
 from simcore.training.strategies import find_strategy
+from simcore.training.work import Work
 from simcore.units import format_bytes, format_time
 from views.comparison import binary_bytes
 from views.step.chart import gpu_name
@@ -20,7 +21,6 @@ from views.step.runs import (
     NAMES,
     ONE_SWITCH,
     StepChoice,
-    Work,
     about,
     impossible,
     refusal,
@@ -136,7 +136,7 @@ def comparison_rows(choice: StepChoice, compared: Compared, text: Text) -> list[
                 format_time(result.time_s),
                 format_time(result.exposed_communication_s),
                 f"{result.samples_per_s:.4g}",
-                f"{result.efficiency * 100:.3g}\u00a0%",
+                text("common.percent", value=f"{result.efficiency * 100:.3g}"),
                 format_bytes(round(sent_by_busiest(result))),
                 text("step.too_much", needs=needs) if over else needs,
             ]
@@ -263,6 +263,7 @@ def commands(choice: StepChoice) -> str:
     own = {  # by what of a setting each flag sets: not every strategy takes them
         "bucket_cap_mb": f"--bucket-cap-mb {choice.cap_mb:g}" if choice.cap_mb else "",
         "overlap": f"--overlap {choice.overlap_percent / 100:g}" * (choice.overlap_percent < 100),
+        "launch_per_replica_s": f"--launch-per-replica {choice.launch}" * (choice.launch != "0s"),
         "backend": f"--backend {choice.backend}" * (choice.backend != "nccl"),
         "gpus_per_node": f"--gpus-per-node {choice.gpus_per_node}" * bool(choice.gpus_per_node),
     }

@@ -11,8 +11,8 @@ _TASKS = (
     (r"forward (?P<x>\d+)", "forward_micro"),
     (r"forward", "forward"),
     (r"forward (?P<x>.+)", "forward_of"),
-    (r"backward(?: \d+)? to bucket (?P<x>\d+)", "backward_to"),
-    (r"backward(?: \d+)? to part (?P<x>\d+)", "backward_to_part"),
+    (r"backward(?: \d+)? to bucket (?P<x>[\d, ]+)", "backward_to"),
+    (r"backward(?: \d+)? to part (?P<x>[\d, ]+)", "backward_to_part"),
     (r"backward (?P<x>\d+)", "backward_micro"),
     (r"backward", "backward"),
     (r"backward (?P<x>.+)", "backward_of"),
@@ -45,6 +45,8 @@ def task_key(label: str) -> tuple[str, str]:
 
     >>> task_key("bucket 3"), task_key("gather h.2 for backward"), task_key("launch")
     (('bucket', '3'), ('gather', 'h.2'), ('launch', ''))
+    >>> task_key("backward 2 to bucket 0, 1")  # complete with one and the same gradient
+    ('backward_to', '0, 1')
     """
     for pattern, key in _TASKS:
         match = re.fullmatch(pattern, label)

@@ -14,7 +14,7 @@ from simcore.schedule import IntArray
 from simcore.trace import Lane, Trace
 from simcore.units import format_rate, format_time
 from views.comparison import binary_bytes
-from views.fork import difference
+from views.fork import Fork, difference
 from views.text import Text
 from views.whatif.troubles import (
     Base,
@@ -91,10 +91,7 @@ def _who(base: Base, scenario: Scenario, pairs: Sequence[Pair], text: Text) -> l
 
 
 def _names(group: Sequence[Pair], text: Text) -> str:
-    names = [text(f"strategy.{pair.name}.inline") for pair in group]
-    if len(names) == 1:
-        return names[0]
-    return text("whatif.comma").join(names[:-1]) + text("whatif.and") + names[-1]
+    return text.several(text(f"strategy.{pair.name}.inline") for pair in group)
 
 
 def _change(group: Sequence[Pair], factor: float, text: Text) -> str:
@@ -261,14 +258,15 @@ def _port(run: Simulation, link: int, text: Text) -> str:
     return text("whatif.part_one", gpu=re.findall(r"\d+", run.network.names[link])[0])
 
 
-def table_header(text: Text) -> list[str]:
+def table_header(text: Text, forked: Fork) -> list[str]:
     """Of ``table_rows``."""
-    return [text(f"whatif.{key}") for key in ("strategy", "before", "after", "difference")]
+    keys = ["whatif.strategy", "whatif.before", "whatif.after", "whatif.difference"]
+    return [text(key) for key in (*keys, *(["fork.column"] if forked.changes else []))]
 
 
-def table_rows(pairs: Sequence[Pair], text: Text) -> list[list[str]]:
-    """A row per algorithm: times and the difference."""
-    return [
+def table_rows(pairs: Sequence[Pair], forked: Fork, text: Text) -> list[list[str]]:
+    """A row per algorithm: times and the difference; last what the reader's changes make of it."""
+    rows = [
         [
             text(f"strategy.{pair.name}"),
             *map(format_time, pair.times_s),
@@ -276,6 +274,10 @@ def table_rows(pairs: Sequence[Pair], text: Text) -> list[list[str]]:
         ]
         for pair in pairs
     ]
+    if forked.changes:
+        for row, run in zip(rows, forked.after, strict=True):
+            row.append(format_time(run.trace.time_s))
+    return rows
 
 
 def reasons(base: Base, scenario: Scenario, pairs: Sequence[Pair], text: Text) -> str:
