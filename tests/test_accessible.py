@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import PAGES, require
 from tests.test_address import PATHS
-from views.text import LANGUAGES, load_text
+from views.text import HTML_LANGUAGES, LANGUAGES, load_text
 
 pytestmark = pytest.mark.browser
 
@@ -74,6 +74,7 @@ def test_nothing_serious_is_wrong(open_page, axe, page_name, language, scheme):
     page.get_by_role("heading", name=text(f"{page_name}.question")).wait_for()
     page.get_by_role("heading", name=text("common.downloads")).wait_for()
     page.get_by_test_id("copy").wait_for()
+    page.wait_for_function(f"document.documentElement.lang === '{HTML_LANGUAGES[language]}'")
     open_all(page)
     assert grave(axe, page) == []
     page.set_viewport_size({"width": 390, "height": 844})

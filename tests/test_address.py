@@ -95,12 +95,12 @@ def test_these_are_all_the_pages():
 OF_ONE_STRATEGY = ("launch",)  # DataParallel's, which is chosen at neither end
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("page", PAGES)
-def test_all_controls_at_their_ends_together(page, language):
+def test_all_controls_at_their_ends_together(page):
+    """At the first in one language, at the last in the other."""
     for mode in modes(page):
         found, options = controls(untouched(page, **mode)), accepted(page, **mode)
-        for which in (0, -1):
+        for which, language in zip((0, -1), LANGUAGES, strict=True):
             query = {
                 key: shown(widget) if decides(widget) else options[key][which]
                 for key, widget in found.items()
@@ -303,6 +303,7 @@ def test_what_is_shown_stands_in_the_address_also_after_leaving_and_returning(op
     browser.get_by_role("link", name=load_text("zh")(f"page.{other}"), exact=True).click()
     browser.get_by_role("heading", name=load_text("zh")(f"{other}.question")).wait_for()
     browser.wait_for_url(lambda url: set(parse_qs(urlsplit(url).query)) == {"lang"})
+    at_rest(browser)
     browser.go_back()
     browser.get_by_role("heading", name=load_text("zh")(f"{page}.question")).wait_for()
     browser.wait_for_url(stands)
@@ -393,9 +394,9 @@ def test_without_a_clipboard_the_link_is_selected(open_page):
     page.get_by_text("Press Ctrl+C").wait_for()
 
 
-@pytest.mark.parametrize("page_name", PAGES)
-def test_the_page_says_its_language(open_page, page_name):
-    page = open_page(PATHS[page_name], ready="copy")
+def test_the_page_says_its_language(open_page):
+    """As it changes; what every page says when it opens is asked where all are opened."""
+    page = open_page(ready="copy")
     page.wait_for_function("document.documentElement.lang === 'en'")
     page.get_by_text("中文", exact=True).click()
     page.wait_for_function("document.documentElement.lang === 'zh-CN'")
