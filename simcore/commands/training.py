@@ -58,7 +58,8 @@ def add_training(
     for name in ("forward", "backward", "optimizer"):
         about = f"seconds of the {name} pass"
         add(f"--{name}", type=values.seconds, metavar="T", help=about)
-    add("--gpu", metavar="NAME", help="estimate those from FLOPs and a named GPU, such as 'A100 80GB'")
+    estimated = "estimate those from FLOPs and a named GPU, such as 'A100 80GB'"
+    add("--gpu", metavar="NAME", help=estimated)
     for name in ("static-graph", "find-unused-parameters"):
         add(f"--{name}", help="DDP's", action="store_true", default=None)
     add("--hook", metavar="fp16|bf16|powersgd:R", help="DDP's communication hook")
